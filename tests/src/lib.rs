@@ -71,6 +71,7 @@ pub mod memory;
 pub mod netns;
 pub mod network;
 mod own_root;
+pub mod picture;
 pub mod pods;
 pub mod process;
 pub mod recorder;

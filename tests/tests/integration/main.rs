@@ -12,6 +12,7 @@ mod cause;
 mod cni;
 mod command_line;
 mod daemonset;
+mod examples;
 mod explain;
 mod faults;
 mod hang;

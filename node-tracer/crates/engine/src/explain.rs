@@ -97,22 +97,6 @@ pub fn explain(
         looked_at: look.at,
         advice: Vec::new(),
     };
-    all.timeline = timeline::timeline(&Parts {
-        related: &related,
-        netns: &all.netns,
-        tasks: &all.tasks,
-        reservations: &all.reservations,
-        calls: &all.cni_calls,
-        sandboxes: &all.sandboxes,
-        pods: &all.pods,
-        findings: &all.findings,
-    });
-    all.unknown = unknown(engine, &seeds, &related, &all, &look.not_read);
-    all.advice = findings::advice(&all.findings);
-    if all.advice.is_empty() && seeds.found {
-        let partial = !all.unknown.is_empty();
-        all.advice = findings::otherwise(&all.findings, &all.netns, &all.tasks, partial);
-    }
     let own: Vec<u32> = related.own().map(|entry| entry.id.inode).collect();
     let unvisited = related
         .netns
@@ -127,6 +111,35 @@ pub fn explain(
         now,
     };
     all.answer = answer::answer(&all, &basis);
+    // What others have to do with it says nothing of the subject, but of its
+    // addresses.
+    let rivals = related.rivals(&index);
+    for rival in &rivals {
+        all.cni_calls.extend(cni::calls(&view, rival));
+        all.sandboxes.extend(pods::sandboxes(rival));
+        all.pods.extend(pods::pods(&view, &Seeds::default(), rival));
+    }
+    if let Some(shared) = answer::shared(&all, &basis) {
+        all.answer = shared;
+    }
+    let everybody: Vec<Related<'_>> = std::iter::once(related).chain(rivals).collect();
+    let related = &everybody[0];
+    all.timeline = timeline::timeline(&Parts {
+        related: &everybody,
+        netns: &all.netns,
+        tasks: &all.tasks,
+        reservations: &all.reservations,
+        calls: &all.cni_calls,
+        sandboxes: &all.sandboxes,
+        pods: &all.pods,
+        findings: &all.findings,
+    });
+    all.unknown = unknown(engine, &seeds, related, &all, &look.not_read);
+    all.advice = findings::advice(&all.findings);
+    if all.advice.is_empty() && seeds.found {
+        let partial = !all.unknown.is_empty();
+        all.advice = findings::otherwise(&all.findings, &all.netns, &all.tasks, partial);
+    }
     Ok(all)
 }
 

@@ -108,4 +108,11 @@ pub struct Moment {
     pub at: Timestamp,
     pub what: String,
     pub source: String,
+    /// From here on two have the same address.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub conflict: bool,
+    /// It belongs to the course of things and decides nothing: a start, or what
+    /// another moment says as well.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub minor: bool,
 }

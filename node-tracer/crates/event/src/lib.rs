@@ -49,8 +49,8 @@ pub use self::{
     },
     start::{Endpoint, FullFilesystem, OomKill, StartFailure},
     subjects::{
-        ADDRESSES, Address, FdHolder, FuseMount, FuseServer, MAX_ADDRESSES, Netns, NotStuck, Pod, PodRef,
-        ReservationHolder, Task, UserNs, has_room,
+        ADDRESSES, Address, FdHolder, FuseMount, FuseServer, MAX_ADDRESSES, Netns, NotStuck, Pod,
+        PodRef, ReservationHolder, Task, UserNs, has_room,
     },
 };
 use crate::clock::Timestamp;

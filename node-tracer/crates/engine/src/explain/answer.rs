@@ -1,13 +1,17 @@
 //! The answer in one sentence.
 
+use std::net::IpAddr;
+
 use super::words::{self, holder_name, keeper, list, stuck_holder};
 use event::explanation::{CallPart, Explanation, Kind, NetnsPart, PodPart, PodState};
-use event::{clock::Timestamp, finding::Holder, wording::subjects::short_id};
+use event::{
+    clock::Timestamp,
+    finding::{Holder, Rule, Severity},
+    wording::subjects::{pod_word, short_id},
+};
 
 /// Users of an address that are named.
 const USERS: usize = 4;
-/// What could not be read, of which so much is named.
-const NOT_READ: usize = 3;
 /// Said of a namespace that was not visited.
 const UNVISITED: &str = "its addresses were not read";
 
@@ -60,6 +64,155 @@ pub(super) fn answer(all: &Explanation, basis: &Basis<'_>) -> String {
     }
 }
 
+/// The answer where somebody has an address that another has as well, or that
+/// a deleted pod still has: what is wrong comes first.
+pub(super) fn shared(all: &Explanation, basis: &Basis<'_>) -> Option<String> {
+    let subject = all.subject.kind;
+    let is_own = |part: &&NetnsPart| basis.own.contains(&part.id.inode);
+    let asked: Option<IpAddr> = match subject {
+        Kind::Address => all.subject.value.parse().ok(),
+        _ => None,
+    };
+    let matters = |ip: &&IpAddr| asked.is_none_or(|asked| asked == **ip);
+    let findings = all.findings.iter().map(|part| &part.finding);
+    let duplicate = findings.clone().find_map(|finding| {
+        let is_duplicate =
+            finding.rule == Rule::DuplicateAddress && finding.severity > Severity::Info;
+        let mut addresses = finding.addresses.iter().filter(|_| is_duplicate);
+        let ip = addresses.find(matters)?;
+        let users: Vec<&NetnsPart> = all.netns.iter().filter(|part| has(part, *ip)).collect();
+        (users.len() > 1).then_some((*ip, users))
+    });
+    if let Some((ip, users)) = duplicate {
+        let (own, others): (Vec<&NetnsPart>, Vec<&NetnsPart>) =
+            users.into_iter().partition(|part| is_own(&part));
+        let name = |parts: &[&NetnsPart]| {
+            let mut named: Vec<String> = parts
+                .iter()
+                .take(USERS)
+                .map(|part| who(part, all))
+                .collect();
+            if parts.len() > USERS {
+                named.push(format!("{} more", parts.len() - USERS));
+            }
+            words::and(&named)
+        };
+        return Some(match subject {
+            Kind::Address => format!("{ip} CONFLICT: held by {}", name(&own)),
+            // All are the subject's own: two sandboxes of one pod.
+            _ if others.is_empty() => {
+                format!(
+                    "{} CONFLICT: {ip} held by {}",
+                    itself(all, &own),
+                    name(&own)
+                )
+            }
+            _ => format!(
+                "{} CONFLICT: {ip} also held by {}",
+                itself(all, &own),
+                name(&others)
+            ),
+        });
+    }
+    let is_ghost = findings.clone().any(|finding| {
+        let is_its = finding
+            .netns
+            .as_ref()
+            .is_some_and(|netns| basis.own.contains(&netns.id.inode));
+        finding.rule == Rule::GhostSandbox && is_its
+    });
+    let gone = |part: &&NetnsPart| part.pod_state == Some(PodState::Gone);
+    let ghost = all.netns.iter().filter(is_own).find(gone)?;
+    if !is_ghost {
+        return None;
+    }
+    let addresses = match asked {
+        Some(asked) => vec![asked],
+        None => addresses(ghost),
+    };
+    let why = ghost
+        .holders
+        .iter()
+        .find_map(|holder| words::state(holder, basis.now));
+    let why = why.map(|why| format!("; {why}")).unwrap_or_default();
+    Some(match (subject, addresses.as_slice()) {
+        (Kind::Address, [ip]) => format!("{ip} GHOST: held by {}{why}", who(ghost, all)),
+        (_, []) => format!(
+            "{} GHOST: its netns is still there{why}",
+            itself(all, &[ghost])
+        ),
+        (_, some) => format!(
+            "{} GHOST: still holds {}{why}",
+            itself(all, &[ghost]),
+            list(some)
+        ),
+    })
+}
+
+fn has(part: &NetnsPart, ip: IpAddr) -> bool {
+    part.addresses.iter().any(|each| each.address == ip)
+}
+
+/// `deleted default/stuck`, `running default/reborn`
+fn who(part: &NetnsPart, all: &Explanation) -> String {
+    if part.host {
+        return words::netns(part);
+    }
+    let Some(pod) = &part.pod else {
+        return format!("netns {} (no pod)", part.id.inode);
+    };
+    let listed = all
+        .pods
+        .iter()
+        .find(|own| own.uid.is_some() && own.uid == pod.uid);
+    let phase = listed.and_then(|own| own.phase.as_deref());
+    let state = match part.pod_state {
+        Some(PodState::Gone) => "deleted ",
+        Some(PodState::Finished) => "finished ",
+        Some(PodState::Terminating) => "terminating ",
+        Some(PodState::Listed) if phase == Some("Running") => "running ",
+        Some(PodState::Listed) if phase == Some("Pending") => "pending ",
+        Some(PodState::Listed | PodState::Exempt) | None => "",
+    };
+    format!("{state}{}", pod_word(pod))
+}
+
+/// The subject by name: `default/stuck (deleted)`, `dd (9) of default/stuck`. One line has room for it.
+fn itself(all: &Explanation, own: &[&NetnsPart]) -> String {
+    let subject = &all.subject;
+    // The table says in which state its pod is.
+    let of = own.first().map(|part| match &part.pod {
+        Some(pod) => pod_word(pod),
+        None => who(part, all),
+    });
+    let of = of.unwrap_or_default();
+    let is_gone = own
+        .iter()
+        .all(|part| part.pod_state == Some(PodState::Gone));
+    match subject.kind {
+        Kind::Address => subject.value.clone(),
+        Kind::Pod | Kind::PodUid => {
+            let pod = own.first().and_then(|part| part.pod.as_ref());
+            let name = pod.map_or_else(|| subject.value.clone(), pod_word);
+            match is_gone {
+                true => format!("{name} (deleted)"),
+                false => name,
+            }
+        }
+        Kind::Container => format!("{} of {of}", short_id(&subject.value)),
+        Kind::Netns => format!("netns {} of {of}", subject.value),
+        Kind::NetnsPath => match own.first() {
+            Some(part) => format!("netns {} of {of}", part.id.inode),
+            None => subject.value.clone(),
+        },
+        Kind::Pid => {
+            let task = all.tasks.first().and_then(holder_name);
+            let task = task.unwrap_or_else(|| format!("process {}", subject.value));
+            format!("{task} of {of}")
+        }
+    }
+}
+
 fn nothing(kind: Kind, value: &str, not_read: &[String]) -> String {
     let what = match kind {
         Kind::Address => value.to_owned(),
@@ -71,18 +224,11 @@ fn nothing(kind: Kind, value: &str, not_read: &[String]) -> String {
         Kind::Pid => format!("process {value}"),
     };
     if !not_read.is_empty() {
-        let (first, rest) = not_read.split_at(not_read.len().min(NOT_READ));
-        let more = match rest.len() {
-            0 => String::new(),
-            more => format!("; and {more} more"),
-        };
-        let first = first.join("; ");
-        return format!("no holder of {what} found; incomplete: {first}{more}");
+        return format!("no holder of {what} found; incomplete");
     }
     match kind {
         Kind::Address => format!(
-            "nobody holds {value}: no netns has it on any device but lo, and no reservation, CNI \
-             attachment, sandbox or pod names it"
+            "nobody here holds {value}: no netns, reservation, CNI attachment, sandbox or pod has it"
         ),
         _ => format!("nothing on this node knows {what}"),
     }
@@ -238,7 +384,7 @@ fn place(part: &NetnsPart, several: bool, basis: &Basis<'_>) -> String {
 }
 
 /// The addresses that matter.
-fn addresses(part: &NetnsPart) -> Vec<std::net::IpAddr> {
+fn addresses(part: &NetnsPart) -> Vec<IpAddr> {
     let all = part.addresses.iter().map(|each| each.address);
     all.filter(|address| crate::detect::is_routable(*address))
         .collect()

@@ -23,6 +23,9 @@ use crate::model::{
 };
 use event::{Attachment, Netns, Reservation, RuntimeSandbox};
 
+/// Others with one of its addresses that are told of.
+const RIVALS: usize = 8;
+
 /// All that belongs to a subject.
 #[derive(Default)]
 pub(super) struct Related<'a> {
@@ -50,6 +53,13 @@ enum Step<'a> {
 }
 
 pub(super) fn related<'a>(seeds: &Seeds, index: &Index<'a>) -> Related<'a> {
+    let mut related = identity(seeds, index);
+    related.use_of_addresses(seeds.address, index);
+    related
+}
+
+/// What belongs to a subject by what it is.
+fn identity<'a>(seeds: &Seeds, index: &Index<'a>) -> Related<'a> {
     let mut related = Related::default();
     let mut steps = Vec::new();
     for netns in &seeds.netns {
@@ -68,7 +78,6 @@ pub(super) fn related<'a>(seeds: &Seeds, index: &Index<'a>) -> Related<'a> {
             Step::Pod(uid) => related.follow_pod(&uid, index, &mut steps),
         }
     }
-    related.use_of_addresses(seeds.address, index);
     related
 }
 
@@ -233,6 +242,21 @@ impl<'a> Related<'a> {
             .filter(|sandbox| !sandbox.host_network)
             .flat_map(|sandbox| &sandbox.ips);
         given.chain(listed).copied().collect()
+    }
+
+    /// Each other that has one of its addresses, as what it is.
+    pub(super) fn rivals(&self, index: &Index<'a>) -> Vec<Related<'a>> {
+        let all = self.netns.values();
+        let all = all.filter(|entry| !entry.host && self.rivals.contains(&entry.serial));
+        all.take(RIVALS)
+            .map(|entry| {
+                let seeds = Seeds {
+                    netns: BTreeSet::from([entry.id]),
+                    ..Seeds::default()
+                };
+                identity(&seeds, index)
+            })
+            .collect()
     }
 
     /// Namespaces of the subject itself.

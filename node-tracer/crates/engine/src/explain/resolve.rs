@@ -334,7 +334,8 @@ fn pod_of_name(name: &str, index: &Index<'_>) -> Result<Option<(String, String)>
 }
 
 /// The one network namespace that a device belongs to. One of the host's that
-/// leads to another namespace belongs to that: so a pod's veth is named.
+/// leads to another namespace, or of nobody's that leads to a pod's, belongs to
+/// that: so a pod's veth is named.
 fn netns_of_device(
     asked: &str,
     is_it: impl Fn(&Device) -> bool,
@@ -346,7 +347,11 @@ fn netns_of_device(
         let devices = entry.wiring.iter().flat_map(|wiring| &wiring.devices);
         for device in devices.filter(|device| is_it(device)) {
             let other = view.cables().other_end(entry, device);
-            let inside = other.filter(|other| entry.host && !other.entry.host);
+            // A node's own namespace need not be this machine's.
+            let is_pods = |entry: &NetnsEntry| entry.sandbox.pod.is_some();
+            let inside = other.filter(|other| {
+                !other.entry.host && (entry.host || (!is_pods(entry) && is_pods(other.entry)))
+            });
             let place = inside.map_or(*entry, |other| other.entry);
             let whose = match &place.sandbox.pod {
                 Some(pod) => pod.label(),

@@ -97,6 +97,27 @@ pub(super) fn stuck_holder(holder: &Holder, now: Timestamp) -> Option<String> {
     ))
 }
 
+/// `checkout-api (26310) in state D for 2 h`, of a stuck task.
+pub(super) fn state(holder: &Holder, now: Timestamp) -> Option<String> {
+    let Holder::Task { since, .. } = holder else {
+        return None;
+    };
+    let name = holder_name(holder)?;
+    Some(format!(
+        "{name} in state D for {}",
+        age(now.since((*since)?))
+    ))
+}
+
+/// `a`, `a and b`, `a, b and c`
+pub(super) fn and(items: &[String]) -> String {
+    match items {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
 /// ` in request_wait_answer`; empty if it is not known where.
 pub(super) fn sleeps(holder: &Holder) -> Option<String> {
     let Holder::Task { wchan, stack, .. } = holder else {

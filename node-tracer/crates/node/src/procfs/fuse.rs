@@ -107,7 +107,10 @@ fn mounts(task: &Path) -> Result<Vec<Seen>, ProcfsError> {
     let mut seen: Vec<Seen> = Vec::new();
     each_line(&task.join("mountinfo"), MOUNTS, |line| {
         let new = line_of_type(line, b"fuse").and_then(|mount| {
-            let (fuse, kind) = mount.fs_type.split_once('.').unwrap_or((&mount.fs_type, ""));
+            let (fuse, kind) = mount
+                .fs_type
+                .split_once('.')
+                .unwrap_or((&mount.fs_type, ""));
             let source = mount.mount_source.as_deref().unwrap_or_default();
             matches!(fuse, "fuse" | "fuseblk").then_some(Seen {
                 id: u64::try_from(mount.mnt_id).ok()?,

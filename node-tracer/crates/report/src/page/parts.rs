@@ -123,13 +123,17 @@ pub(super) struct CoverageView {
 pub(super) fn finding(history: &History, calendar: &Calendar) -> FindingView {
     let finding = &history.worst;
     let since = calendar.moment(finding.since);
+    let word = match finding.detail.first_seen {
+        true => "first seen at",
+        false => "since",
+    };
     let lasted = match history.resolved {
         Some(at) => format!(
-            "since {since}, over at {} ({})",
+            "{word} {since}, over at {} ({})",
             calendar.moment(at),
             length(at.since(finding.since))
         ),
-        None => format!("since {since}, not over at the end"),
+        None => format!("{word} {since}, not over at the end"),
     };
     let steps = history.steps.iter().map(|step| StepView {
         at: calendar.moment(step.at),

@@ -2,12 +2,15 @@
 //! runtime and the API server say, what happened, and last, next to the
 //! cursor, what to do.
 
-use super::style::{Painter, Style, date, grouped, moment};
+use super::{
+    style::{Painter, Style, date, grouped, moment},
+    wrap,
+};
 use event::{
     clock::Timestamp,
     explanation::{Explanation, FindingPart, Kind},
     not_checked,
-    wording::escape::Printable,
+    wording::{advice, escape::Printable},
 };
 
 mod brief;
@@ -16,6 +19,8 @@ mod sources;
 
 /// Width of a label and of the space after it.
 const LABEL: usize = 10;
+/// Stands behind the moment from which on two have the same address.
+const CONFLICT: &str = "  <-- conflict";
 /// Parts of one kind that are listed; the JSON record has all.
 const LISTED: usize = 12;
 /// Texts of one kind that are listed.
@@ -73,7 +78,7 @@ pub(super) fn text(
             .map(|(step, advice)| format!("{step}. {advice}"))
             .collect(),
     };
-    page.texts("do", steps.iter().map(String::as_str));
+    page.whole_steps(&steps);
     page.text
 }
 
@@ -91,19 +96,19 @@ impl Page {
             Kind::Address => "an address",
             Kind::Pod => "a pod",
             Kind::PodUid => "a pod's UID",
-            Kind::Container => "a sandbox's or container's ID",
-            Kind::Netns => "a network namespace",
-            Kind::NetnsPath => "a network namespace's path",
+            Kind::Container => "a sandbox or container",
+            Kind::Netns | Kind::NetnsPath => "a network namespace",
             Kind::Pid => "a process",
         };
+        let time = self.now.time_of_day().to_string();
+        let second = time.split('.').next().unwrap_or_default();
         let line = format!(
-            "{} {}, times are UTC; node {}; {} taken as {kind}",
+            "{} {second} UTC  node {}  {} taken as {kind}",
             date(self.now),
-            self.now.time_of_day(),
             Printable(node),
             Printable(&subject.asked),
         );
-        let line = self.paint.hanging(&line, 0, 2);
+        let line = wrap::cut(&line, self.paint.width);
         self.text += &format!("{}\n", self.paint.paint(Style::Quiet, line));
     }
 
@@ -121,6 +126,20 @@ impl Page {
         let label = self.paint.paint(Style::Quiet, label);
         let value = self.paint.paint(style, value);
         self.text += &format!("{label}{:indent$}{value}\n", "");
+    }
+
+    /// Steps of advice. A command is not broken: half of one is another command.
+    fn whole_steps(&mut self, steps: &[String]) {
+        let mut label = "do";
+        for step in steps {
+            let text = Printable(step).to_string();
+            let (_, bare) = text.split_once(". ").unwrap_or(("", &text));
+            match advice::command(bare).is_some() {
+                true => self.styled(label, 0, Style::Plain, &text),
+                false => self.line(label, 0, &text),
+            }
+            label = "";
+        }
     }
 
     /// Foreign texts, each on lines of its own.
@@ -178,7 +197,12 @@ impl Page {
         let rows: Vec<_> = shown
             .map(|moment| {
                 let source = Printable(&moment.source).to_string();
-                (self.time(moment.at), source, &moment.what)
+                let mark = if moment.conflict { CONFLICT } else { "" };
+                (
+                    self.time(moment.at),
+                    source,
+                    format!("{}{mark}", moment.what),
+                )
             })
             .collect();
         let width = |text: &str| text.chars().count();
@@ -194,7 +218,7 @@ impl Page {
             let begin = LABEL + width(&quiet);
             let what = self
                 .paint
-                .hanging(&Printable(what).to_string(), begin, begin);
+                .hanging(&Printable(&what).to_string(), begin, begin);
             let quiet = self.paint.paint(Style::Quiet, quiet);
             self.styled(label, 0, Style::Plain, &format!("{quiet}{what}"));
             label = "";

@@ -77,7 +77,7 @@ pub(super) fn block(
     let gone = printed.gone(finding);
     block.claims(&mut printed);
     let mut label = "no longer";
-    for claim in gone {
+    for claim in gone.iter().filter(|claim| !is_still_so(claim, finding)) {
         block.wrapped(label, "", &Printable(claim).to_string());
         label = "";
     }
@@ -86,6 +86,20 @@ pub(super) fn block(
         block.text.clear();
     }
     (block.text, printed)
+}
+
+/// Whether a claim that is not made any more is of a task that still holds
+/// what it held: it is only said in other words, or another holder is named.
+fn is_still_so(claim: &str, finding: &Finding) -> bool {
+    finding.holders.iter().any(|holder| {
+        let Holder::Task { pid, comm, .. } = holder else {
+            return false;
+        };
+        let name = format!("{comm} ({pid}");
+        let mut now = finding.evidence.iter();
+        claim.starts_with(&name)
+            && (claim.contains(" holds netns ") || now.any(|one| one.claim.starts_with(&name)))
+    })
 }
 
 /// The end of a finding, and `others` of the same incident, in one line.
@@ -169,15 +183,19 @@ impl Block<'_> {
                     }
                 )
             });
-        let age = match first_seen {
-            true => format!("or before: {} or more", self.age(since)),
-            false => self.age(since),
+        let (word, age) = match (self.finding.detail.first_seen || first_seen, first_seen) {
+            (true, true) => (
+                "first seen at ",
+                format!("or before: {} or more", self.age(since)),
+            ),
+            (true, false) => ("first seen at ", self.age(since)),
+            (false, _) => ("", self.age(since)),
         };
         let id = format!("id {}", Printable(&self.finding.id));
         let id = self.paint.paint(Style::Quiet, id);
         self.line(
             "since",
-            &format!("{} ({age})  {id}", moment(since, self.now)),
+            &format!("{word}{} ({age})  {id}", moment(since, self.now)),
         );
     }
 

@@ -682,7 +682,9 @@ fn subject(finding: &Finding) -> Option<String> {
 /// A claim without when it was read, and with its source unless it names that
 /// itself.
 fn briefly(claim: &str, source: &str) -> String {
-    let claim = claim.split_once(" (read ").map_or(claim, |(claim, _)| claim);
+    let claim = claim
+        .split_once(" (read ")
+        .map_or(claim, |(claim, _)| claim);
     let names_it = match source {
         "API server" => claim.contains("the API"),
         _ => claim.to_lowercase().contains(source),

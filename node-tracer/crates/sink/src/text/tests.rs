@@ -292,6 +292,48 @@ fn an_update_without_news_is_silent_and_a_claim_that_goes_is_news() {
     assert!(text.ends_with("  id g  fd00::1 is held\n"), "{text}");
 }
 
+#[test]
+fn a_holder_that_holds_is_never_no_longer() {
+    let mut sink = TextSink::new(Vec::new(), false).verbose(1);
+    let now = time("2025-11-21T06:00:00Z");
+    let claims = |words: &[&str]| {
+        let all = words.iter();
+        let all =
+            all.map(|claim| serde_json::json!({"claim": claim, "source": "kernel", "at": now}));
+        serde_json::from_value(all.collect()).unwrap()
+    };
+    let mut ghost = stuck(Rule::GhostSandbox, "g");
+    let Some(Holder::Task { pid, comm, .. }) = ghost.holders.first().cloned() else {
+        panic!("no task")
+    };
+    let name = format!("{comm} ({pid})");
+    ghost.evidence = claims(&[
+        &format!("{name} holds netns 4 open"),
+        "pause (3) holds netns 4 open",
+    ]);
+    let mut print =
+        |finding: &Finding, state| printed(&mut sink, &Record::finding("n", now, finding, state));
+    print(&ghost, State::Open);
+    ghost.evidence = claims(&["it is reserved"]);
+    let text = print(&ghost, State::Updated);
+    assert!(text.contains("no longer pause (3) holds"), "{text}");
+    assert!(!text.contains(&name), "{text}");
+}
+
+#[test]
+fn what_nobody_saw_begin_was_first_seen_then() {
+    let now = time("2025-11-21T06:00:00Z");
+    let since = |first_seen| {
+        let mut sink = TextSink::new(Vec::new(), false).verbose(1);
+        let mut ghost = stuck(Rule::GhostSandbox, "g");
+        ghost.detail.first_seen = first_seen;
+        ghost.holders.clear();
+        printed(&mut sink, &Record::finding("n", now, &ghost, State::Open))
+    };
+    assert!(since(true).contains("since     first seen at "));
+    assert!(!since(false).contains("first seen"));
+}
+
 /// A reader that takes nothing at times.
 #[derive(Default)]
 struct Picky {

@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 
 use super::style::{Painter, Style};
+use event::wording::advice;
 
 /// Columns that text has, however far it is indented.
 const LEAST: usize = 28;
@@ -108,6 +109,33 @@ pub(super) fn first_line(text: &str, width: usize, first: usize, more: &str) -> 
     let width = width.saturating_sub(more.len());
     let first = lines(text, width, first, first).into_iter().next();
     first.unwrap_or_default() + more
+}
+
+/// A step in one line that begins at column `first`: a command whole, with as
+/// much of its comment as fits; of a sentence the beginning.
+pub(super) fn step(text: &str, width: usize, first: usize) -> String {
+    let Some(command) = advice::command(text) else {
+        return first_line(text, width, first, " …");
+    };
+    let Some(comment) = command.comment else {
+        return text.to_owned();
+    };
+    let room = width.saturating_sub(first + command.command.chars().count());
+    if advice::commented("", comment).chars().count() <= room {
+        return text.to_owned();
+    }
+    let mut kept = String::new();
+    for word in comment.split(' ') {
+        let more = format!("{kept} {word}");
+        if advice::commented("", more.trim_start()).chars().count() + 2 > room {
+            break;
+        }
+        kept = more;
+    }
+    match kept.trim_start() {
+        "" => command.command.to_owned(),
+        kept => advice::commented(command.command, &format!("{kept} …")),
+    }
 }
 
 /// What is not broken, each with the number of spaces before it.

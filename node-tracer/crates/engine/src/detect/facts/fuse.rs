@@ -97,7 +97,10 @@ mod tests {
     #[test]
     fn one_mount_is_named_with_its_daemon_and_its_connection() {
         let advice = advice(&[mount("/data", 58)]);
-        assert_eq!(advice[0], "restart s3fs (77), the daemon of FUSE mount /data");
+        assert_eq!(
+            advice[0],
+            "restart s3fs (77), the daemon of FUSE mount /data"
+        );
         assert_eq!(
             commands(&advice),
             ["echo 1 > /sys/fs/fuse/connections/58/abort"]

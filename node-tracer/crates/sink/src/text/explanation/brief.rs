@@ -1,10 +1,10 @@
 //! An explanation on one screen: the answer, who has what, what happened, what to
 //! do. All that is known of it is there with -v.
 
-use super::Page;
+use super::{CONFLICT, LABEL, Page};
 use crate::text::{style::Style, wrap};
 use event::{
-    explanation::{Explanation, Kind, NetnsPart, PodState},
+    explanation::{Explanation, Kind, Moment, NetnsPart, PodState},
     finding::Holder,
     not_checked,
     wording::{escape::Printable, subjects::pod_word},
@@ -13,13 +13,14 @@ use event::{
 /// Lines of all of it, at most.
 const LINES: usize = 30;
 /// Lines of the answer, of the table, and of what is unknown.
-const ANSWER: usize = 3;
+const ANSWER: usize = 2;
 const ROWS: usize = 4;
-const UNKNOWN: usize = 2;
+const UNKNOWN: usize = 4;
 /// Moments that are told if steps leave room for no more.
-const MOMENTS: usize = 4;
-/// Lines of what nobody has.
-const NOBODY: usize = 5;
+const MOMENTS: usize = 6;
+/// Columns of the table that a narrow terminal does without, the inode first:
+/// the other columns tell the rows apart.
+const LEAST_FIRST: [usize; 3] = [2, 3, 5];
 /// What says that there is more.
 const MORE: &str = " ... (-v)";
 
@@ -65,18 +66,14 @@ impl Page {
         let answer = answer.trim_end();
         // The last line says when and where.
         let (answer, place) = answer.rsplit_once('\n').unwrap_or((answer, ""));
-        let most = match all.subject.found {
-            true => ANSWER,
-            false => NOBODY - 3,
-        };
         let all: Vec<&str> = answer.lines().collect();
         let kept = all
             .iter()
-            .take(most)
+            .take(ANSWER)
             .copied()
             .collect::<Vec<_>>()
             .join("\n");
-        let more = if all.len() > most { MORE } else { "" };
+        let more = if all.len() > ANSWER { MORE } else { "" };
         self.text += &format!("{kept}{more}\n{place}\n");
     }
 
@@ -92,7 +89,7 @@ impl Page {
                     wrap::first_line(&Printable(line).to_string(), self.paint.width, 0, MORE);
                 self.text += &format!("{}\n", self.paint.paint(Style::Warning, line));
             }
-            None => self.unknown_of(all, 1),
+            None => self.unknown_of(all, 2),
         }
     }
 
@@ -138,10 +135,19 @@ impl Page {
                 *width = cell.chars().count().max(*width);
             }
         }
+        let mut shown = [true; 7];
+        for column in LEAST_FIRST {
+            let used = widths.iter().zip(shown).filter(|(_, shown)| *shown);
+            if used.map(|(width, _)| width + 2).sum::<usize>() <= self.paint.width + 2 {
+                break;
+            }
+            shown[column] = false;
+        }
         for (number, row) in rows.iter().enumerate() {
-            let cells = row.iter().zip(widths);
+            let cells = row.iter().zip(widths).zip(shown);
             let line: Vec<String> = cells
-                .map(|(cell, width)| format!("{cell:<width$}"))
+                .filter(|(_, shown)| *shown)
+                .map(|((cell, width), _)| format!("{cell:<width$}"))
                 .collect();
             let line = line.join("  ");
             let line = wrap::cut(line.trim_end(), self.paint.width);
@@ -249,62 +255,75 @@ impl Page {
     fn steps(&mut self, all: &Explanation, room: usize) {
         let mut label = "do";
         for (number, advice) in (1..).zip(&all.advice) {
-            let text = match all.advice.len() {
-                1 => advice.clone(),
-                _ => format!("{number}. {advice}"),
+            let advice = Printable(advice).to_string();
+            let mark = match all.advice.len() {
+                1 => String::new(),
+                _ => format!("{number}. "),
             };
-            let step = self.part(|page| page.line(label, 0, &Printable(text).to_string()));
+            let step = wrap::step(&advice, self.paint.width, LABEL + mark.len());
+            let text = format!("{mark}{step}");
             let more = all.advice.len() - number;
-            let used = self.lines() + step.lines().count() + usize::from(more > 0);
-            if used > room {
-                let left = more + 1;
-                self.line(label, 0, &format!("... {left} more (-v)"));
+            if self.lines() + 1 + usize::from(more > 0) > room {
+                self.line(label, 0, &format!("... {} more (-v)", more + 1));
                 return;
             }
-            self.text += &step;
+            self.styled(label, 0, Style::Plain, &text);
             label = "";
         }
     }
 
-    /// The latest that happened, a line each.
+    /// What happened, a line each: what decides something before what only
+    /// belongs to the course of things, and of those the latest.
     fn moments(&mut self, all: &Explanation, room: usize) {
+        // An empty line follows, and a line says what is left out.
+        let room = room.saturating_sub(1);
         let total = all.timeline.len();
-        let shown = match total <= room.saturating_sub(1) {
-            true => total,
-            false => room.saturating_sub(2),
+        let decide = all.timeline.iter().filter(|moment| !moment.minor).count();
+        let wanted = decide.max(MOMENTS).min(total);
+        let most = match total <= room {
+            true => wanted,
+            false => wanted.min(room.saturating_sub(1)),
         };
-        if shown == 0 {
+        if most == 0 {
             return;
         }
-        let earlier = total - shown;
-        if earlier > 0 {
-            self.text += &format!("... {earlier} earlier (-v)\n");
-        }
-        let shown = all.timeline.iter().skip(earlier);
-        let rows: Vec<_> = shown
+        let mut order: Vec<usize> = (0..total).rev().collect();
+        let worth = |moment: &Moment| (!moment.conflict, moment.minor);
+        order.sort_by_key(|at| all.timeline.get(*at).map(worth));
+        order.truncate(most);
+        order.sort_unstable();
+        let rows: Vec<_> = order
+            .iter()
+            .filter_map(|at| all.timeline.get(*at))
             .map(|moment| {
+                let time = self.time(moment.at);
+                let second = time.split('.').next().unwrap_or_default().to_owned();
                 let source = Printable(&moment.source).to_string();
-                (
-                    self.time(moment.at),
-                    source,
-                    Printable(&moment.what).to_string(),
-                )
+                (second, source, moment)
             })
             .collect();
         let width = |text: &str| text.chars().count();
         let times = rows.iter().map(|(at, ..)| width(at)).max().unwrap_or(0);
         let sources = rows.iter().map(|(_, by, _)| width(by)).max().unwrap_or(0);
-        for (at, by, what) in rows {
+        for (at, by, moment) in rows {
             let quiet = format!("{at:>times$}  {by:<sources$}  ");
-            let what = wrap::first_line(&what, self.paint.width, width(&quiet), MORE);
-            self.text += &format!("{}{what}\n", self.paint.paint(Style::Quiet, quiet));
+            let mark = if moment.conflict { CONFLICT } else { "" };
+            let room = self.paint.width.saturating_sub(width(mark));
+            let what = Printable(&moment.what).to_string();
+            let what = wrap::first_line(&what, room, width(&quiet), " …");
+            let quiet = self.paint.paint(Style::Quiet, quiet);
+            let mark = self.paint.paint(Style::Critical, mark);
+            self.text += &format!("{quiet}{what}{mark}\n");
+        }
+        if most < total {
+            self.text += &format!("... {} more (-v)\n", total - most);
         }
         self.text.push('\n');
     }
 
     /// A labelled text in one line.
     fn one(&mut self, label: &str, text: &str) {
-        let text = wrap::first_line(text, self.paint.width, super::LABEL, MORE);
+        let text = wrap::first_line(text, self.paint.width, LABEL, MORE);
         self.styled(label, 0, Style::Plain, &text);
     }
 
