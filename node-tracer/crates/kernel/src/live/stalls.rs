@@ -521,7 +521,7 @@ impl Live {
             .flatten()
             .or_else(|| sleep::function(&stack, None).map(str::to_owned));
         let mut task = tasks::listed(entry, owner, self.clock);
-        task.uid = (row.task.euid != 0).then_some(row.task.euid);
+        task.uid = tasks::user(row);
         Some(Event {
             time: self.time(now()),
             what: What::TaskBlocked {
