@@ -63,6 +63,26 @@ const FROZEN: &[&str] = &[
 /// a vfork child, and for a memory cgroup whose OOM killer is turned off.
 const KILLABLE: &[&str] = &["wait_for_vfork_done", "mem_cgroup_oom_synchronize"];
 
+/// Functions of a wait for the daemon of a FUSE file system: names, or their
+/// beginnings if they end in `_`.
+pub const FUSE: &[&str] = &["request_wait_answer", "fuse_"];
+
+/// Whether one of these functions is on a stack. A name that ends in `_` stands
+/// for all that begin with it.
+pub fn has_any(functions: &[&str], stack: &[String]) -> bool {
+    stack.iter().map(|frame| name(frame)).any(|frame| {
+        functions.iter().any(|function| {
+            frame == *function || (function.ends_with('_') && frame.starts_with(function))
+        })
+    })
+}
+
+/// Whether a thread of the kernel of this name and stack writes to a FUSE file
+/// system. Users mount these, and their daemon decides how long it waits.
+pub fn is_fuse_worker(comm: &str, stack: &[String]) -> bool {
+    comm.starts_with("kworker/") && has_any(FUSE, stack)
+}
+
 /// Why a task that sleeps there in state D is not stuck, if so.
 pub fn not_stuck(stack: &[String], wchan: Option<&str>) -> Option<NotStuck> {
     let function = function(stack, wchan)?;
@@ -144,6 +164,15 @@ mod tests {
             Some(NotStuck::Frozen)
         );
         assert_eq!(not_stuck(&[], Some("_do_fork")), Some(NotStuck::Vfork));
+    }
+
+    #[test]
+    fn a_worker_in_fuse_is_told_from_the_kernels_other_threads() {
+        let fuse = stack(&["request_wait_answer", "fuse_flush_times", "wb_workfn"]);
+        assert!(is_fuse_worker("kworker/u8:0+flush-0:42", &fuse));
+        assert!(!is_fuse_worker("kswapd0", &fuse), "it works for all");
+        let disk = stack(&["io_schedule", "folio_wait_bit", "wb_workfn"]);
+        assert!(!is_fuse_worker("kworker/u8:0+flush-8:0", &disk));
     }
 
     #[test]

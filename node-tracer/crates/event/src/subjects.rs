@@ -51,7 +51,8 @@ pub struct Task {
     /// ID of the container whose cgroup it is in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container_id: Option<String>,
-    /// The user it runs as, where that is known and not root.
+    /// The user it runs as, where that is known and not root. Of a thread of the
+    /// kernel the user whose FUSE file system it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
     /// Only the name of that cgroup says so: who has made it could not be read.

@@ -70,11 +70,16 @@ impl Live {
 
     /// Notes who of an iterator's tasks is in state D and not stuck.
     fn note_not_stuck(&self, tasks: &mut [TaskEntry]) {
-        let mut unplaced = Vec::new();
+        let (mut unplaced, mut workers) = (Vec::new(), Vec::new());
         for entry in tasks.iter_mut() {
             if tasks::is_frozen(&entry.row) {
                 entry.not_stuck = Some(NotStuck::Frozen);
-            } else if tasks::is_blocked(entry) && !tasks::is_kernel_thread(&entry.row) {
+            } else if tasks::is_blocked(entry) && tasks::is_kernel_thread(&entry.row) {
+                let place = tasks::place(entry, self.symbols.as_ref());
+                if place.is_empty() || sleep::has_any(sleep::FUSE, &place) {
+                    workers.push(entry.row.task.tid);
+                }
+            } else if tasks::is_blocked(entry) {
                 let place = tasks::place(entry, self.symbols.as_ref());
                 entry.not_stuck = sleep::not_stuck(&place, None);
                 if place.is_empty() {
@@ -87,6 +92,13 @@ impl Live {
             for entry in tasks.iter_mut().filter(|entry| entry.not_stuck.is_none()) {
                 entry.not_stuck = found.get(&entry.row.task.tid).copied();
             }
+        }
+        if !workers.is_empty() {
+            let workers = tasks.iter_mut().filter(|entry| {
+                let tid = entry.row.task.tid;
+                tasks::is_kernel_thread(&entry.row) && workers.contains(&tid)
+            });
+            give_owners(&self.procfs, workers.collect());
         }
     }
 
@@ -316,14 +328,16 @@ const MAX_WAYS: usize = 3;
 pub(super) fn entries(procfs: &Procfs, tasks: &[procfs::TaskEntry]) -> Vec<TaskEntry> {
     let mut entries: Vec<TaskEntry> = tasks.iter().map(entry).collect();
     let asleep = entries.iter_mut().filter(|entry| tasks::is_blocked(entry));
-    let mut asleep: Vec<&mut TaskEntry> = asleep
-        .filter(|entry| !tasks::is_kernel_thread(&entry.row))
-        .collect();
-    let tids = asleep.iter().map(|entry| entry.row.task.tid).collect();
-    for (entry, owner) in asleep.iter_mut().zip(owners(procfs, tids)) {
+    give_owners(procfs, asleep.collect());
+    entries
+}
+
+/// Asks /proc who answers for these tasks.
+fn give_owners(procfs: &Procfs, mut tasks: Vec<&mut TaskEntry>) {
+    let tids = tasks.iter().map(|entry| entry.row.task.tid).collect();
+    for (entry, owner) in tasks.iter_mut().zip(owners(procfs, tids)) {
         entry.row.owner = owner;
     }
-    entries
 }
 
 /// Who answers for these threads, in their order, as far as /proc tells it. Of

@@ -524,7 +524,7 @@ impl Live {
             .fuse
             .waited_for(&self.procfs, tid, &stack, wchan.as_deref());
         let mut task = tasks::listed(entry, owner, self.clock);
-        task.uid = (row.task.euid != 0).then_some(row.task.euid);
+        task.uid = tasks::user(row);
         Some(Event {
             time: self.time(now()),
             what: What::TaskBlocked {

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use node_tracer_ebpf::record::{self, Task as KernelTask, TaskRow};
+use node_tracer_ebpf::record::{self, Owner as Answers, Task as KernelTask, TaskRow, owner::USER};
 
 use crate::ebpf::{
     inventory::TaskEntry,
@@ -124,6 +124,16 @@ pub(super) fn key(task: &KernelTask) -> (u32, u64) {
 /// Whether a row is of a kernel thread.
 pub(super) fn is_kernel_thread(row: &TaskRow) -> bool {
     row.flags & PF_KTHREAD != 0
+}
+
+/// The user that a task runs as, or whose file system a thread of the kernel
+/// waits for; `None` if it is root.
+pub(super) fn user(row: &TaskRow) -> Option<u32> {
+    let uid = match row.owner {
+        Answers { kind: USER, id } if is_kernel_thread(row) => id,
+        _ => row.task.euid,
+    };
+    (uid != 0).then_some(uid)
 }
 
 /// Whether a task is in uninterruptible sleep, and not for a reason that is no

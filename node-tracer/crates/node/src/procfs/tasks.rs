@@ -24,7 +24,7 @@ pub struct TaskEntry {
 }
 
 /// `PF_KTHREAD`
-const PF_KTHREAD: u32 = 0x0020_0000;
+pub(super) const PF_KTHREAD: u32 = 0x0020_0000;
 
 /// All tasks that could be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     fs,
     os::unix::fs::MetadataExt as _,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
 
@@ -17,6 +17,7 @@ use super::{
     HostUsers, PROCESS_PATIENCE, Procfs,
     mounts::{first_process, mount_namespace},
     namespace_inode, read_file, read_link, status_field,
+    worker::who_answers,
 };
 
 /// Whose a task is.
@@ -29,8 +30,9 @@ pub enum Whose {
     /// container, or a service with mounts of its own. Of what has left its
     /// mounts as it exits it is the PID namespace, which it keeps.
     Container(u32),
-    /// A user's of the host, or of a user namespace. Nobody's if the number is
-    /// the highest: the task is gone, or guarded.
+    /// A user's of the host, or of a user namespace; so is a worker of the kernel
+    /// that waits for the FUSE file system of one. Nobody's if the number is the
+    /// highest: the task is gone, or guarded, or the user is not known.
     User(u32),
 }
 
@@ -60,6 +62,7 @@ impl Procfs {
             mounts: home.ok().flatten(),
             pids: pids.ok().flatten(),
             users: self.host_users(),
+            connections: self.root.join("sys/fs/fuse/connections"),
             known: Mutex::default(),
         };
         let answers = self.each(tids, PROCESS_PATIENCE, None, move |proc, tid| {
@@ -76,14 +79,19 @@ struct Homes {
     mounts: Option<u32>,
     pids: Option<u32>,
     users: HostUsers,
+    /// Where the kernel tells of each FUSE file system whose it is.
+    connections: PathBuf,
     /// Whether the mount namespaces seen so far were made by the host's root.
     known: Mutex<HashMap<u32, bool>>,
 }
 
 impl Homes {
     fn whose(&self, proc: &Path, tid: u32) -> Whose {
+        let folder = proc.join(tid.to_string());
+        if let Some(whose) = who_answers(&folder, &self.connections) {
+            return whose;
+        }
         let Ok(Some(member)) = mount_namespace(proc, tid) else {
-            let folder = proc.join(tid.to_string());
             let pids = namespace(&folder, "pid").filter(|_| self.is_by_root(&folder));
             if let (Some(pids), Some(hosts)) = (pids, self.pids)
                 && pids != hosts

@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{holders::Owners, say_owners};
-use crate::procfs::{FuseServers, Procfs, ProcfsError, Stall, Stalls, TaskEntry, in_turn};
-use event::{Event, Netns, What, fault, sleep};
+use crate::procfs::{FuseServers, Procfs, ProcfsError, Stall, Stalls, TaskEntry, Whose, in_turn};
+use event::{Event, Netns, Task, What, fault, sleep};
 use sys::clock::{KernelClock, monotonic_now};
 
 /// What was found of the tasks in uninterruptible sleep.
@@ -32,20 +32,30 @@ const STACKS: Duration = Duration::from_secs(1);
 /// Tasks that are named of those of which it is not known since when they sleep.
 const MAX_NAMED: usize = 5;
 
-/// The user that a task runs as: whose its folder is.
-fn user(procfs: &Procfs, tid: u32) -> Option<u32> {
-    let folder = procfs.folder().join(tid.to_string());
-    Some(folder.metadata().ok()?.uid())
+/// The user that a task runs as: whose its folder is. Threads of the kernel run
+/// as root, whoever answers for them.
+fn user(procfs: &Procfs, task: &Task, whose: Whose) -> Option<u32> {
+    let uid = match whose {
+        Whose::User(uid) if task.kernel_thread => Some(uid).filter(|uid| *uid != u32::MAX),
+        _ => {
+            let folder = procfs.folder().join(task.tid.to_string());
+            folder.metadata().ok().map(|folder| folder.uid())
+        }
+    };
+    uid.filter(|uid| *uid != 0)
 }
 
 /// Puts stuck tasks so that those are told of first, and with their stacks, that
 /// tell most: what was asked about, then each owner's in turn, the oldest first.
-fn order(procfs: &Procfs, mut stalls: Vec<Stall>, is_asked: impl Fn(&Stall) -> bool) -> Vec<Stall> {
+fn order(
+    procfs: &Procfs,
+    mut stalls: Vec<Stall>,
+    is_asked: impl Fn(&Stall) -> bool,
+) -> Vec<(Whose, Stall)> {
     stalls.sort_by_key(|stall| (std::cmp::Reverse(stall.age), stall.tid));
     let whose = procfs.whose(stalls.iter().map(|stall| stall.tid).collect());
-    let all = in_turn(whose.into_iter().zip(stalls).collect());
-    let mut stalls: Vec<Stall> = all.into_iter().map(|(_, stall)| stall).collect();
-    stalls.sort_by_key(|stall| !is_asked(stall));
+    let mut stalls = in_turn(whose.into_iter().zip(stalls).collect());
+    stalls.sort_by_key(|(_, stall)| !is_asked(stall));
     stalls
 }
 
@@ -104,7 +114,7 @@ pub(super) fn find(
             .push(format!("{more} of {of} tasks in uninterruptible sleep"));
         stalls.truncate(MAX_STALLS);
     }
-    let stuck = stalls.iter().filter_map(|stall| asleep.get(&stall.tid));
+    let stuck = stalls.iter().filter_map(|(_, stall)| asleep.get(&stall.tid));
     let (owners, missed) = Owners::look_up(procfs, stuck.copied());
     found.unread.extend(say_owners(&missed));
     // Stacks hang most easily of all files, where a task is stuck in exec.
@@ -112,7 +122,7 @@ pub(super) fn find(
     let mut failed = None;
     let mut unplaced = 0;
     let mut servers = FuseServers::default();
-    for stall in &stalls {
+    for (whose, stall) in &stalls {
         let Some(entry) = asleep.get(&stall.tid) else {
             continue;
         };
@@ -131,7 +141,7 @@ pub(super) fn find(
             false => Vec::new(),
         };
         let mut task = owners.task(entry, clock);
-        task.uid = user(procfs, stall.tid).filter(|uid| *uid != 0);
+        task.uid = user(procfs, &task, *whose);
         let what = What::TaskBlocked {
             task,
             since,
@@ -198,7 +208,7 @@ mod tests {
         };
         let procfs = Procfs::new(root.path(), Bounded::default());
         let stalls = order(&procfs, (2..103).map(stall).collect(), |it| it.tid == 99);
-        let first: Vec<u32> = stalls.iter().take(6).map(|it| it.tid).collect();
+        let first: Vec<u32> = stalls.iter().take(6).map(|(_, it)| it.tid).collect();
         assert_eq!(first, [99, 102, 100, 2, 101, 3]);
         assert_eq!(stalls.len(), 101);
     }

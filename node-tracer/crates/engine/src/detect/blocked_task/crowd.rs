@@ -5,6 +5,7 @@ use event::{
     PodRef, Task,
     clock::Timestamp,
     finding::{Detail, Finding, Holder, Rule, Severity, finding_id},
+    sleep,
     wording::{
         advice::commented,
         plural::{AT_LEAST, round},
@@ -19,11 +20,12 @@ use crate::model::task::{Blocked, Crowd as Counted};
 const SINGLY: usize = 16;
 /// Tasks that are named of those that have none.
 const NAMED: usize = 3;
-/// The number of the crowd of all whom there is no room to tell apart.
+/// The number of the crowd of all who cannot be told apart.
 const OTHERS: u32 = 0;
 
 /// Whose tasks are. The kernel's threads and root's own programs are nobody's,
-/// and always told singly.
+/// and always told singly; but a user can have any number of the kernel's workers
+/// wait for file systems of its own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
     /// A pod, by UID.
@@ -32,6 +34,8 @@ enum Owner {
     User(u32),
     /// Root's in a container of which no pod is known, by the crowd's number.
     Container(u32),
+    /// Of all who cannot be told apart.
+    Others,
 }
 
 /// What is told as one.
@@ -53,12 +57,13 @@ pub(super) fn divide<'a>(view: &View<'a>) -> (Vec<&'a Blocked>, Vec<Crowd<'a>>) 
         let owner = match (&counted.pod_uid, counted.uid) {
             (Some(pod), _) => Owner::Pod(pod.clone()),
             (None, Some(uid @ 1..)) => Owner::User(uid),
+            (None, _) if number == OTHERS => Owner::Others,
             (None, _) => Owner::Container(number),
         };
         of(&mut crowds, owner).counted.push(counted);
     }
     for each in blocked.iter() {
-        match owner(&each.task) {
+        match owner(each) {
             Some(owner) => of(&mut crowds, owner).tasks.push(each),
             None => singly.push(each),
         }
@@ -81,9 +86,10 @@ fn of<'a, 'b>(crowds: &'b mut BTreeMap<Owner, Crowd<'a>>, owner: Owner) -> &'b m
     })
 }
 
-fn owner(task: &Task) -> Option<Owner> {
+fn owner(Blocked { task, stack, .. }: &Blocked) -> Option<Owner> {
     if task.kernel_thread {
-        return None;
+        let user = task.uid.map_or(Owner::Others, Owner::User);
+        return sleep::is_fuse_worker(&task.comm, stack).then_some(user);
     }
     let pod = task.pod_uid.clone().map(Owner::Pod);
     pod.or(task.uid.map(Owner::User))
@@ -121,7 +127,7 @@ impl Crowd<'_> {
                 (format!("pod/{uid}"), label)
             }
             (Owner::User(uid), _) => (format!("user/{uid}"), format!("user {uid}")),
-            (Owner::Container(OTHERS), _) => (String::from("others"), String::from("others")),
+            (Owner::Others, _) => (String::from("others"), String::from("others")),
             (Owner::Container(number), _) => {
                 (format!("container/{number}"), String::from("a container"))
             }
@@ -270,6 +276,29 @@ mod tests {
         });
         let programs = (2_000..2_100).map(|tid| of_user(tid, None));
         assert_eq!(told(threads.chain(programs)).len(), 200);
+    }
+
+    #[test]
+    fn workers_that_wait_for_file_systems_of_users_are_told_as_these_users_tasks() {
+        let worker = |uid: Option<u32>| {
+            move |tid: u32| {
+                let mut event = of_user(tid, uid);
+                if let What::TaskBlocked { task, stack, .. } = &mut event.what {
+                    (task.kernel_thread, task.comm) = (true, String::from("kworker/u8:1"));
+                    *stack = vec![String::from("request_wait_answer+0xaa")];
+                }
+                event
+            }
+        };
+        let users = (1_000..1_040).map(worker(Some(1000)));
+        let unknown = (2_000..2_040).map(worker(None));
+        let findings = told(users.chain(unknown));
+        assert_eq!(findings.len(), 2 * (SINGLY + 1));
+        let mut titles = named_more(&findings);
+        titles.sort_unstable();
+        let stuck = "are stuck in state D";
+        let expected = ["others", "user 1000"].map(|who| format!("24 more tasks of {who} {stuck}"));
+        assert_eq!(titles, expected);
     }
 
     #[test]

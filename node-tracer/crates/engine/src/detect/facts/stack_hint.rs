@@ -4,7 +4,7 @@
 //! The first row of [`HINTS`] that any frame matches counts, so what says more
 //! stands above what says less: a FUSE wait inside a page fault is a FUSE wait.
 
-use event::sleep::name;
+use event::sleep::{self, has_any};
 
 /// A plain-language reading of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ const HINTS: &[(&[&str], Hint)] = &[
         },
     ),
     (
-        &["request_wait_answer", "fuse_"],
+        sleep::FUSE,
         Hint {
             waits: "waits for a FUSE daemon (JuiceFS, s3fs, CSI driver, lxcfs, ...)",
             ends: "restart the daemon of its FUSE mount; if that does not end the wait, abort the mount",
@@ -291,20 +291,14 @@ const HINTS: &[(&[&str], Hint)] = &[
 
 /// The reading of a stack, or of the function alone where there is no stack.
 pub fn hint(stack: &[String], wchan: Option<&str>) -> Option<Hint> {
-    let functions: Vec<&str> = match stack {
-        [] => wchan.into_iter().map(name).collect(),
-        frames => frames.iter().map(|frame| name(frame)).collect(),
-    };
-    let matching = |patterns: &[&str]| {
-        functions.iter().any(|function| {
-            patterns.iter().any(|pattern| {
-                function == pattern || (pattern.ends_with('_') && function.starts_with(pattern))
-            })
-        })
+    let function: Vec<String> = wchan.into_iter().map(str::to_owned).collect();
+    let functions = match stack {
+        [] => &function,
+        frames => frames,
     };
     HINTS
         .iter()
-        .find(|(patterns, _)| matching(patterns))
+        .find(|(patterns, _)| has_any(patterns, functions))
         .map(|(_, hint)| *hint)
 }
 
