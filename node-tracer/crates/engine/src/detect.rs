@@ -33,7 +33,7 @@ pub mod stale_del;
 pub mod trapped_device;
 
 use self::facts::command::{
-    Command, NODE, cordon, logged_of, node_word, remove_sandbox, repair, shell_word, uncordon,
+    Command, NODE, cordon, logged_of, node_word, remove_sandbox, repair, uncordon,
 };
 use self::facts::common::{
     evidence, fd_label, few, fitting, has, held_since, is, is_dated, joined, kubectl_words, named,
@@ -47,7 +47,7 @@ use event::{
     clock::Timestamp,
     finding::{Finding, Rule},
     wording::{
-        advice::commented,
+        advice::{commented, shell_word},
         plural::counted,
         subjects::{pod_word, short_id, task_label},
     },

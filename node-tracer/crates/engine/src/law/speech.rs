@@ -19,6 +19,11 @@ const TITLE: usize = 76;
 
 /// What all rules say of many nodes that lack these sources.
 fn told(missing: &Missing) -> Vec<Finding> {
+    told_of(missing, Event::clone)
+}
+
+/// The same of nodes where each event is changed.
+fn told_of(missing: &Missing, change: fn(&Event) -> Event) -> Vec<Finding> {
     let mut all = Vec::new();
     for seed in 0..NODES {
         let truth = Truth::any(&mut Dice::Seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
@@ -30,7 +35,7 @@ fn told(missing: &Missing) -> Vec<Finding> {
         let quiet = [LOOK + 40, LATE].map(|time| (time, Vec::new()));
         for (time, events) in teller.trace().into_iter().chain(quiet) {
             for event in &events {
-                engine.apply(event);
+                engine.apply(&change(event));
             }
             let (time, what) = (s(time), What::Tick);
             let time = engine.not_before().map_or(time, |pause| pause.max(time));
@@ -101,6 +106,46 @@ fn a_step_is_a_sentence_or_a_command_that_stands_alone() {
         }
     }
     assert!(commands > 100, "{commands}");
+}
+
+/// What a process can call itself. A shell takes the rest of the line for a
+/// comment.
+const NAME: &str = "rm -rf / #";
+
+/// The same event with all processes called so.
+fn renamed(event: &Event) -> Event {
+    fn rename(value: &mut serde_json::Value) {
+        match value {
+            serde_json::Value::Object(fields) => {
+                for (key, value) in fields {
+                    match value.is_string() && key == "comm" {
+                        true => *value = NAME.into(),
+                        false => rename(value),
+                    }
+                }
+            }
+            serde_json::Value::Array(values) => values.iter_mut().for_each(rename),
+            _ => {}
+        }
+    }
+    let mut value = serde_json::to_value(event).unwrap();
+    rename(&mut value);
+    serde_json::from_value(value).unwrap()
+}
+
+#[test]
+fn no_process_is_called_so_that_its_name_is_a_command_of_advice() {
+    let mut all = told_of(&Missing::new(), renamed);
+    let ghost: Vec<_> = conflict().iter().map(renamed).collect();
+    let ghost = Node::of(&ghost).tick(80).into_iter();
+    all.extend(ghost.map(|(finding, _)| finding));
+    let mut named = 0;
+    for step in all.iter().flat_map(|finding| &finding.advice) {
+        named += usize::from(step.contains(NAME));
+        let it = command(step).filter(|it| it.command.contains(NAME));
+        assert_eq!(it, None, "{step}");
+    }
+    assert!(named > 10, "{named}");
 }
 
 #[test]

@@ -5,7 +5,10 @@
 //! shell has comments at its prompt (zsh has none), so a comment holds nothing
 //! that a shell would act on.
 
-/// Programs that a command can begin with. No sentence begins with one.
+use std::path::Path;
+
+/// Programs that a command can begin with. No sentence begins with one, nor with
+/// a name that somebody else has chosen.
 const PROGRAMS: [&str; 40] = [
     "arping",
     "bridge",
@@ -86,6 +89,20 @@ pub fn command(step: &str) -> Option<Command<'_>> {
 /// A command with its comment, as a step.
 pub fn commented(command: impl std::fmt::Display, comment: &str) -> String {
     format!("{command}{COMMENT}{comment}")
+}
+
+/// A path, or another name, as a word of a shell command. One that would be an
+/// option has to be filled in.
+pub fn shell_word(word: &Path) -> String {
+    let text = word.to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@+=,".contains(c);
+    if text.starts_with('-') {
+        String::from("NAME")
+    } else if text.chars().all(plain) && !text.is_empty() {
+        text.into_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
 }
 
 /// Whether a comment does nothing in a shell that has no comments.

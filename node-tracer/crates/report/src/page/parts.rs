@@ -10,7 +10,7 @@ use super::{
         shown::Shown,
         story::Teller,
     },
-    command::with_commands,
+    command::step,
 };
 use event::{
     finding::{Evidence, Finding, Holder, Phase},
@@ -166,11 +166,7 @@ pub(super) fn finding(history: &History, calendar: &Calendar) -> FindingView {
         others: history.others.iter().map(claim).collect(),
         holders: holders.map(|it| holder(it, calendar)).collect(),
         unknown: finding.unknown.iter().map(Shown::new).collect(),
-        advice: finding
-            .advice
-            .iter()
-            .map(|text| with_commands(text))
-            .collect(),
+        advice: finding.advice.iter().map(|text| step(text)).collect(),
         left_out: history.left_out + (more_claims + more_holders) as u64,
     }
 }

@@ -664,7 +664,7 @@ impl Block<'_> {
     }
 }
 
-/// What `explain` takes, and what the finding is about.
+/// What `explain` takes, and what the finding is about, as a word of a shell.
 fn subject(finding: &Finding) -> Option<String> {
     let address = finding.addresses.first().map(ToString::to_string);
     let netns = || {
@@ -677,6 +677,7 @@ fn subject(finding: &Finding) -> Option<String> {
         .or_else(|| finding.sandbox_id.as_deref().map(short_id))
         .or_else(netns)
         .or_else(|| finding.pod.as_ref().map(pod_name))
+        .map(|word| advice::shell_word(word.as_ref()))
 }
 
 /// A claim without when it was read, and with its source unless it names that

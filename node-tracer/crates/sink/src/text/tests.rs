@@ -555,3 +555,11 @@ fn of_a_command_only_the_comment_is_cut() {
         assert_eq!(line.ends_with(" …"), columns < 200, "{line}");
     }
 }
+
+#[test]
+fn a_subject_is_one_word_of_the_command_that_explains_it() {
+    let mut failed = finding("a", &[]);
+    failed.sandbox_id = Some("x;reboot #".to_owned());
+    let text = together(&mut narrow::<100>(), &[(&failed, State::Open)]);
+    assert!(text.contains("node-tracer explain 'x;reboot #'"), "{text}");
+}

@@ -4,7 +4,7 @@
 //! name, a path, an ID, that somebody else has chosen. A [`Command`] takes the
 //! one only as what the source code says, and quotes the other.
 
-use event::wording::advice::commented;
+use event::wording::advice::{commented, shell_word};
 use std::{
     fmt::{self, Write as _},
     path::Path,
@@ -98,20 +98,6 @@ pub(in crate::detect) fn remove_sandbox(id: &str) -> Command {
 /// What the kubelet and the runtimes have logged of a container.
 pub(in crate::detect) fn logged_of(id: &str) -> Command {
     Command::new("journalctl -u kubelet -u containerd -u crio | grep").id(id)
-}
-
-/// A path, or another name, as a word of a shell command. One that would be an
-/// option has to be filled in.
-pub(in crate::detect) fn shell_word(path: &Path) -> String {
-    let text = path.to_string_lossy();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@+=,".contains(c);
-    if text.starts_with('-') {
-        String::from("NAME")
-    } else if text.chars().all(plain) && !text.is_empty() {
-        text.into_owned()
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
-    }
 }
 
 /// What gives leaked reservations back: it looks twice, takes the IPAM's own

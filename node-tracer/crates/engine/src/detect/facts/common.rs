@@ -230,9 +230,10 @@ pub(in crate::detect) fn release_advice(blocked: &Blocked) -> Vec<String> {
     if let Some(steps) = fuse::steps(blocked, effect) {
         return kill.into_iter().chain(steps).collect();
     }
+    // A sentence that begins with the task's own name could be a command.
     let sentence = match hint {
-        Some(hint) => format!("{task} {}{effect}: {}", hint.waits, hint.ends),
-        None => format!("find out what {task} waits for{effect}, and end that wait"),
+        Some(hint) => format!("task {task} {}{effect}: {}", hint.waits, hint.ends),
+        None => format!("find out what task {task} waits for{effect}, and end that wait"),
     };
     let unread: &[(&str, &str)] = &[
         ("cat /proc/TID/stack", "where in the kernel it waits"),
