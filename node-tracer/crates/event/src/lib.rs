@@ -45,7 +45,7 @@ pub use self::{
     },
     start::{Endpoint, FullFilesystem, OomKill, StartFailure},
     subjects::{
-        ADDRESSES, Address, FdHolder, MAX_ADDRESSES, Netns, NotStuck, Pod, PodRef,
+        ADDRESSES, Address, Dad, FdHolder, MAX_ADDRESSES, Netns, NotStuck, Pod, PodRef,
         ReservationHolder, Task, UserNs, has_room,
     },
 };
