@@ -268,8 +268,10 @@ impl Scan {
         }
         self.tick()?;
         let mut answers = Vec::new();
-        let watched = self.looks.engine().watched().addresses.clone();
-        self.reservations.poll(&watched, &mut answers);
+        let watched = self.looks.engine().watched();
+        let watched = &watched.addresses | &watched.living;
+        self.reservations
+            .poll(&watched, &BTreeSet::new(), &mut answers);
         for event in &answers {
             self.apply(event)?;
         }

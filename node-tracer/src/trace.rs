@@ -192,7 +192,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
             if pods.poll(&mut events) {
                 live.want_holders();
             }
-            reservations.poll(&watch.addresses, &mut events);
+            reservations.poll(&watch.addresses, &watch.living, &mut events);
             runtime.poll(&mut events);
             hooks.poll(&mut events);
         }

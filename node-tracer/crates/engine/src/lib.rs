@@ -35,6 +35,7 @@ use crate::{
         View,
         facts::{common::label, conflicts, ghosts, own},
         ghost_sandbox::{self, Uncovered},
+        unreserved_address,
     },
     model::{Model, OWNERS},
 };
@@ -126,6 +127,9 @@ pub struct Watch {
     /// Namespaces of which it matters what their devices are plugged into, and
     /// is not known.
     pub unplaced: BTreeSet<Netns>,
+    /// Addresses of living pods: whether they are still reserved matters, but is
+    /// not urgent.
+    pub living: BTreeSet<IpAddr>,
 }
 
 /// What has been found so far.
@@ -551,6 +555,7 @@ fn watch(view: &View<'_>) -> Watch {
         watch.netns.extend(entry.map(|entry| entry.id));
     }
     watch.addresses.extend(detect::called_for(view));
+    watch.living.extend(unreserved_address::addresses(view));
     watch
 }
 

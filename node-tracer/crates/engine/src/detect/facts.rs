@@ -8,6 +8,7 @@ pub mod common;
 pub mod conflicts;
 pub mod ghosts;
 pub mod inner;
+pub mod ipam;
 pub mod leaks;
 pub mod links;
 pub mod own;

@@ -31,6 +31,7 @@ use crate::{
         facts::{
             ghosts::{GRACE, candidates, gone, is_covered, verdict},
             inner::is_inner,
+            ipam,
         },
         joined,
     },
@@ -40,7 +41,6 @@ mod advice;
 mod claims;
 mod doubts;
 mod fate;
-mod ipam;
 mod telling;
 
 use std::collections::BTreeSet;

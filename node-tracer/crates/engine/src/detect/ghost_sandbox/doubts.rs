@@ -1,8 +1,8 @@
 //! What is not known of a ghost, and therefore not claimed.
 
 use super::{
-    fate::{self, Case, Fate},
-    ipam::{Giver, Ipam, Outlook},
+    fate::{Case, Fate},
+    ipam::{self, Giver, Ipam, Outlook},
     telling::GhostReport,
 };
 use crate::{
@@ -98,7 +98,7 @@ impl GhostReport<'_, '_> {
             unknown.push(format!(
                 "whether {id:?}, which {address} is reserved for, is this sandbox",
             ));
-        } else if is_reserved && fate::pod_of(self.view.model, holder).is_none() {
+        } else if is_reserved && ipam::pod_of(self.view.model, holder).is_none() {
             let why = match answering(self.view.model) {
                 Some(_) => String::from("CRI has none of this ID"),
                 None => silence(self.view.model),
