@@ -4,8 +4,8 @@
 //!
 //! All of these must be so:
 //!
-//! 1. the pod lives: the API server lists it and it is to stay, or CRI says
-//!    that its sandbox is ready;
+//! 1. the pod lives: the API server lists it, it is to stay, and CRI says that its
+//!    sandbox is ready. One of the two alone does not prove it;
 //! 2. its CNI ADD is over, gave this very address to the pod's own interface, and
 //!    came from an IPAM whose store is read. A second network's interface, a static
 //!    address and a pod on the host's network have none;
@@ -114,15 +114,9 @@ fn lives<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> bool {
         return false;
     };
     let is_going = sandbox.del.is_some() || sandbox.deleting.is_some();
-    let is_ready = || {
-        let listed = heard(view.model).and_then(|list| list.of_container(id));
-        listed.and_then(|listed| listed.ready)
-    };
-    let stays = match sandbox.standing {
-        Standing::Listed => is_ready() != Some(false),
-        Standing::Unknown => is_ready() == Some(true),
-        _ => false,
-    };
+    let listed = heard(view.model).and_then(|list| list.of_container(id));
+    let is_ready = listed.is_some_and(|listed| listed.ready == Some(true));
+    let stays = sandbox.standing == Standing::Listed && is_ready;
     stays
         && !is_going
         && sandbox.uid().is_some()

@@ -108,6 +108,7 @@ fn running() -> Vec<Event> {
         attached("eth0"),
         networks("host-local"),
         cri(3, sandbox(true)),
+        listed(3, &[pod("a", OLD, &[ip(5)])]),
     ]
 }
 
