@@ -1,6 +1,7 @@
 //! The incident on a node of a real cluster: pods come and go by the API, and
 //! the tracer asks the API server with each kind of credentials.
 
+mod elsewhere;
 mod events;
 mod incident;
 mod released;
@@ -35,6 +36,16 @@ pub(crate) const TESTS: &[Test] = &[
         name: "kube_pod_of_the_same_name_is_another_one",
         needs: look::KUBE,
         run: incident::same_name,
+    },
+    Test {
+        name: "kube_ghost_whose_address_another_nodes_pod_has_is_a_conflict",
+        needs: look::KUBE,
+        run: elsewhere::conflict,
+    },
+    Test {
+        name: "kube_server_that_does_not_tell_of_other_nodes_is_unknown",
+        needs: look::KUBE,
+        run: elsewhere::refused,
     },
     Test {
         name: "kube_events_tell_of_the_incident_once_and_go_on",

@@ -62,6 +62,11 @@ pub(crate) const TESTS: &[Test] = &[
         run: quiet::keeps_nothing,
     },
     Test {
+        name: "scan_tells_a_running_pods_missing_reservation_and_how_to_put_it_back",
+        needs: NODE,
+        run: stores::unreserved,
+    },
+    Test {
         name: "scan_tells_leaked_reservations_from_live_ones",
         needs: NODE,
         run: stores::leaked,

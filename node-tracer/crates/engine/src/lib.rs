@@ -42,7 +42,7 @@ use crate::{
 use event::{
     Event, Netns, What,
     clock::Timestamp,
-    finding::{Finding, Holder, Rule, Severity, State},
+    finding::{Finding, Holder, Phase, Rule, Severity, State},
     not_checked::NotChecked,
     wording,
 };
@@ -130,6 +130,9 @@ pub struct Watch {
     /// Addresses of living pods: whether they are still reserved matters, but is
     /// not urgent.
     pub living: BTreeSet<IpAddr>,
+    /// Ghosts' addresses, each with how far its ghost has come: who has them in the
+    /// whole cluster matters.
+    pub of_ghosts: BTreeMap<IpAddr, Phase>,
 }
 
 /// What has been found so far.
@@ -555,6 +558,7 @@ fn watch(view: &View<'_>) -> Watch {
         watch.netns.extend(entry.map(|entry| entry.id));
     }
     watch.addresses.extend(detect::called_for(view));
+    watch.of_ghosts = ghost_sandbox::addresses(view);
     watch.living.extend(unreserved_address::addresses(view));
     watch
 }

@@ -243,6 +243,7 @@ pub(super) fn line(event: &Event) -> Option<Line> {
         | What::Reservation { .. }
         | What::PodsListed { .. }
         | What::PodChanged { .. }
+        | What::PodsWithAddress { .. }
         | What::SandboxesListed { .. }
         | What::ContainersListed { .. }
         | What::AttachmentsListed { .. }

@@ -40,6 +40,7 @@ impl GhostReport<'_, '_> {
                 Fate::TakenBy(..) => {}
             }
         }
+        unknown.extend(self.taker_unknown());
         if matches!(entry.sandbox.standing, Standing::Unlisted(_)) {
             let pod = pod_word(&self.pod);
             unknown.push(format!(

@@ -8,6 +8,7 @@ use crate::{
         View, answering,
         facts::ghosts::{Ghost, rivals},
         ghost_sandbox::{
+            elsewhere::Taker,
             ipam::{self, Giver, Outlook, Start, pod_of},
             is_elsewhere,
         },
@@ -25,6 +26,8 @@ pub(super) struct Case<'a> {
     pub(super) address: IpAddr,
     /// What has become of it so far.
     pub(super) fate: Fate<'a>,
+    /// The pod of another node that has it.
+    pub(super) taker: Option<Taker<'a>>,
     /// What gave it out.
     pub(super) giver: Option<Giver>,
     /// What will become of it.
@@ -63,9 +66,14 @@ impl<'a> Case<'a> {
         let giver = ipam::giver(view, ghost.entry, address);
         let fate = fate(view, ghost, address, giver.as_ref());
         let outlook = ipam::outlook(view, ghost, address, giver.as_ref(), pod, gone);
+        let taker = Taker::of(view, ghost.entry, address);
         Self {
-            phase: phase(&fate, outlook),
-            due: due(&fate, outlook),
+            phase: match taker {
+                Some(_) => Phase::Conflict,
+                None => phase(&fate, outlook),
+            },
+            due: due(&fate, outlook).or(taker.map(|taker| taker.at)),
+            taker,
             address,
             fate,
             giver,
