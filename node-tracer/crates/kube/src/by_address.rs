@@ -29,8 +29,6 @@ const FIRST: &str = "status.podIP";
 
 /// Addresses that are asked about at once.
 pub const AT_ONCE: usize = 8;
-/// Pods of one address: those on a node's own network share the node's.
-const MOST: u32 = 64;
 /// Pods of one address that are asked for once more.
 const MOST_VERIFIED: usize = 4;
 
@@ -91,7 +89,8 @@ pub fn find_by_address(
 async fn pods_with(client: &Client, address: IpAddr) -> Result<Vec<Pod>, Problem> {
     let by = |field: &str| {
         let selector = format!("{field}={address}");
-        ListParams::default().fields(&selector).limit(MOST).at("0")
+        // No pages: they are not read out of the cache.
+        ListParams::default().fields(&selector).at("0")
     };
     let cached = match list(client, PODS, &by(ALL)).await {
         // It does not select by that.
