@@ -155,6 +155,8 @@ layout! {
     ifa6_addr,
     /// `inet6_ifaddr.prefix_len`
     ifa6_prefix_len,
+    /// `inet6_ifaddr.flags`
+    ifa6_flags,
     /// `mm_struct.env_start`
     mm_env_start,
     /// `mm_struct.env_end`

@@ -400,7 +400,8 @@ pub struct WalkAddress {
     /// 4 or 6.
     pub family: u8,
     pub prefix: u8,
-    pub pad: u16,
+    /// The low half of an IPv6 address's flags, `IFA_F_*`.
+    pub flags: u16,
 }
 
 /// See [`kind::TASK_UNBLOCKED`].

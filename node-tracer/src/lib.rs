@@ -36,6 +36,7 @@
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
 mod check;
+mod cluster;
 mod commands;
 mod config;
 mod coverage;

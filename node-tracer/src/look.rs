@@ -50,7 +50,7 @@ const LIST_PATIENCE: Duration = Duration::from_secs(2);
 /// How long the kubelet's files may take: they matter little.
 const KUBELET_PATIENCE: Duration = Duration::from_millis(500);
 /// How long the API server may take.
-const API_PATIENCE: Duration = Duration::from_millis(1_200);
+pub(crate) const API_PATIENCE: Duration = Duration::from_millis(1_200);
 
 /// What a look has brought.
 #[derive(Debug, Default)]
@@ -263,6 +263,13 @@ impl<'a> Looker<'a> {
             Ok(thread) => Asked::Thread(thread),
             Err(error) => Asked::Not(answers::not_asked(&format!("no thread to ask: {error}"))),
         }
+    }
+
+    /// What to ask the API server with, if it is to be asked and can be.
+    pub(crate) fn credentials(&self) -> Option<kube::Credentials> {
+        let is_asked = self.config.pods == Pods::Auto;
+        let found = is_asked.then(|| credentials(self.config, &self.procfs));
+        found?.ok()?.ok()
     }
 
     /// Begins to ask the API server, if it is to be asked and can be.

@@ -6,11 +6,12 @@ mod others;
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    ops::Bound,
 };
 
 use self::others::Others;
 use crate::config::{Config, Pods};
-use event::{Event, What, fault, record::CoverageItem};
+use event::{Event, What, clock::Timestamp, fault, record::CoverageItem};
 use node::{
     hostlocal::{Asker, Lookup, Stores},
     root::{Root, RootError},
@@ -24,6 +25,8 @@ pub(crate) struct Reservations {
     others: Others,
     watcher: Option<ipam::Watcher>,
     told: BTreeMap<IpAddr, What>,
+    /// The one that was asked about last of those that are asked about in turn.
+    turn: Option<IpAddr>,
     failing: Option<String>,
 }
 
@@ -70,6 +73,7 @@ impl Reservations {
             others: Others::default(),
             watcher: None,
             told: BTreeMap::new(),
+            turn: None,
             failing: None,
         }
     }
@@ -119,10 +123,16 @@ impl Reservations {
         }
     }
 
-    /// Asks about `addresses`, and about no others any more; before that, takes
-    /// what the stores have come to say. Never waits for anything but
-    /// host-local's files, and for those only once while they do not answer.
-    pub(crate) fn poll(&mut self, addresses: &BTreeSet<IpAddr>, out: &mut Vec<Event>) {
+    /// Asks about `addresses`, about the next one of those that are not `urgent`,
+    /// and about no others any more; before that, takes what the stores have come to
+    /// say. Never waits for anything but host-local's files, and for those only once
+    /// while they do not answer.
+    pub(crate) fn poll(
+        &mut self,
+        addresses: &BTreeSet<IpAddr>,
+        not_urgent: &BTreeSet<IpAddr>,
+        out: &mut Vec<Event>,
+    ) {
         if let Some(watcher) = &mut self.watcher {
             let deleted = |event: &Event| matches!(event.what, What::PodDeleted { .. });
             if out.iter().any(deleted) {
@@ -134,44 +144,23 @@ impl Reservations {
                 self.others.learn(&event.what);
             }
         }
-        self.told.retain(|address, _| addresses.contains(address));
+        self.told
+            .retain(|address, _| addresses.contains(address) || not_urgent.contains(address));
         let time = sys::clock::now();
         let mut failing = None;
         for address in addresses {
-            let asked = match &mut self.stores {
-                Ok(stores) => stores.holder(*address),
-                Err(_) => Ok(Lookup::default()),
-            };
-            let (lookup, silent) = match asked {
-                Ok(lookup) => (lookup, None),
-                Err(why) => (Lookup::default(), Some(why)),
-            };
-            let Lookup {
-                stores,
-                holder,
-                unread,
-            } = lookup;
-            let unread = silent.or_else(|| unread.texts().into_iter().next());
-            let other = self.others.holder(*address);
-            // What could not be read may hold it: that is no "free".
-            let unknown = unread.is_some() || other.unknown;
+            let (what, unread) = self.ask(*address);
             failing = failing.or(unread);
-            // host-local's files outlive their configuration.
-            let holder = other.holder.cloned().or(holder);
-            let answered = holder.is_some() || !unknown;
-            let stores = match answered {
-                true => other.stores.into_iter().chain(stores).collect(),
-                false => Vec::new(),
-            };
-            let what = What::Reservation {
-                address: *address,
-                stores,
-                holder,
-            };
-            if self.told.get(address) != Some(&what) {
-                self.told.insert(*address, what.clone());
-                out.push(Event { time, what });
+            self.tell(*address, what, time, out);
+        }
+        if let Some(address) = self.next_in_turn(not_urgent) {
+            let (what, unread) = self.ask(address);
+            failing = failing.or(unread);
+            // That a living pod's is free counts only as of later than its ADD.
+            if matches!(what, What::Reservation { holder: None, .. }) {
+                self.told.remove(&address);
             }
+            self.tell(address, what, time, out);
         }
         // Told once for all addresses, which share the stores.
         if failing != self.failing {
@@ -185,6 +174,55 @@ impl Reservations {
             };
             out.push(Event { time, what });
             self.failing = failing;
+        }
+    }
+
+    fn next_in_turn(&mut self, addresses: &BTreeSet<IpAddr>) -> Option<IpAddr> {
+        let after = self.turn.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut later = addresses.range((after, Bound::Unbounded));
+        self.turn = later.next().or(addresses.first()).copied();
+        self.turn
+    }
+
+    /// What the stores say of an address now, and what of host-local's could not be
+    /// read.
+    fn ask(&mut self, address: IpAddr) -> (What, Option<String>) {
+        let asked = match &mut self.stores {
+            Ok(stores) => stores.holder(address),
+            Err(_) => Ok(Lookup::default()),
+        };
+        let (lookup, silent) = match asked {
+            Ok(lookup) => (lookup, None),
+            Err(why) => (Lookup::default(), Some(why)),
+        };
+        let Lookup {
+            stores,
+            holder,
+            unread,
+        } = lookup;
+        let unread = silent.or_else(|| unread.texts().into_iter().next());
+        let other = self.others.holder(address);
+        // What could not be read may hold it: that is no "free".
+        let unknown = unread.is_some() || other.unknown;
+        // host-local's files outlive their configuration.
+        let holder = other.holder.cloned().or(holder);
+        let answered = holder.is_some() || !unknown;
+        let stores = match answered {
+            true => other.stores.into_iter().chain(stores).collect(),
+            false => Vec::new(),
+        };
+        let what = What::Reservation {
+            address,
+            stores,
+            holder,
+        };
+        (what, unread)
+    }
+
+    fn tell(&mut self, address: IpAddr, what: What, time: Timestamp, out: &mut Vec<Event>) {
+        if self.told.get(&address) != Some(&what) {
+            self.told.insert(address, what.clone());
+            out.push(Event { time, what });
         }
     }
 }

@@ -2,6 +2,8 @@
 //! it, worst first.
 
 use std::{
+    collections::BTreeSet,
+    net::IpAddr,
     task::Poll,
     time::{Duration, Instant},
 };
@@ -10,8 +12,9 @@ use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{
+    cluster::Cluster,
     config::Config,
-    look::{Differences, Looked, Looker},
+    look::{API_PATIENCE, Differences, Looked, Looker},
     outcome::{self, Outcome},
     output,
     recording::{self, Note, Recorder},
@@ -22,7 +25,7 @@ use event::{
     Event, What,
     clock::Timestamp,
     fault,
-    finding::State,
+    finding::{Phase, State},
     record::{CoverageItem, Record},
 };
 use sink::Sink;
@@ -134,6 +137,9 @@ impl Stop {
 pub(crate) struct Scan {
     pub(crate) looks: Looks,
     reservations: Reservations,
+    cluster: Cluster,
+    /// An address that is asked about.
+    about: Option<IpAddr>,
     recorder: Option<Recorder>,
     before: Differences,
     /// Every look has gone through all that can lead to a namespace.
@@ -185,10 +191,17 @@ impl Scan {
                 surveyed: true,
             }),
             reservations: Reservations::of(looker.stores()?),
+            cluster: Cluster::default(),
+            about: None,
             recorder,
             before: Differences::default(),
             nets_whole: true,
         })
+    }
+
+    /// The same, to ask the cluster about an address in any case.
+    pub(crate) fn about(self, about: Option<IpAddr>) -> Self {
+        Self { about, ..self }
     }
 
     /// Takes one look in. Findings that compare what was not read at one moment
@@ -201,6 +214,7 @@ impl Scan {
     pub(crate) fn look(&mut self, looker: &mut Looker<'_>) -> anyhow::Result<Vec<CoverageItem>> {
         let looked = looker.look()?;
         let mut items = self.take(looked)?;
+        self.ask_cluster(looker)?;
         if self.looks.is_doubtful() {
             std::thread::sleep(SECOND_LOOK);
             match looker.look_again() {
@@ -268,8 +282,10 @@ impl Scan {
         }
         self.tick()?;
         let mut answers = Vec::new();
-        let watched = self.looks.engine().watched().addresses.clone();
-        self.reservations.poll(&watched, &mut answers);
+        let watched = self.looks.engine().watched();
+        let watched = &watched.addresses | &watched.living;
+        self.reservations
+            .poll(&watched, &BTreeSet::new(), &mut answers);
         for event in &answers {
             self.apply(event)?;
         }
@@ -287,6 +303,31 @@ impl Scan {
             );
         }
         Ok(looked.items)
+    }
+
+    /// Asks who has the addresses that matter in the whole cluster, if the server
+    /// answers: it is not waited for twice.
+    fn ask_cluster(&mut self, looker: &Looker<'_>) -> anyhow::Result<()> {
+        let engine = self.looks.engine();
+        let mut wanted = engine.watched().of_ghosts.clone();
+        if let Some(address) = self.about {
+            wanted.entry(address).or_insert(Phase::Suspected);
+        }
+        if wanted.is_empty() || engine.model().pods_failure().is_some() {
+            return Ok(());
+        }
+        if !self.cluster.can_ask() {
+            self.cluster = Cluster::new(looker.credentials());
+        }
+        let mut answers = Vec::new();
+        self.cluster.ask_now(&wanted, API_PATIENCE, &mut answers);
+        for event in &answers {
+            self.apply(event)?;
+        }
+        if !answers.is_empty() {
+            self.tick()?;
+        }
+        Ok(())
     }
 
     fn tick(&mut self) -> anyhow::Result<()> {

@@ -24,8 +24,8 @@ use self::{
     runtime::Runtime, space::Space,
 };
 use crate::{
-    config::Config, coverage, heartbeat::Heartbeat, log, look::Looker, notify::Notify, progress,
-    reservations::Reservations,
+    cluster::Cluster, config::Config, coverage, heartbeat::Heartbeat, log, look::Looker,
+    notify::Notify, progress, reservations::Reservations,
 };
 use event::Event;
 use kernel::{
@@ -105,6 +105,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     let looked = looker.look_back();
     let mut runtime = Runtime::new(config, looker.procfs());
     let mut reservations = Reservations::watch(config);
+    let mut cluster = Cluster::new(pods.credentials().cloned());
     let mut effects = Effects::new(looker.procfs(), &config.node.root);
     let mut space = Space::new(&config.node.root);
     let procfs = Procfs::new(&config.node.root, Bounded::default());
@@ -192,7 +193,8 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
             if pods.poll(&mut events) {
                 live.want_holders();
             }
-            reservations.poll(&watch.addresses, &mut events);
+            reservations.poll(&watch.addresses, &watch.living, &mut events);
+            cluster.step(&watch.of_ghosts, &mut events);
             runtime.poll(&mut events);
             hooks.poll(&mut events);
         }

@@ -235,6 +235,7 @@ fn at_ipv6(place: &mut Place) -> i64 {
     let mut record = blank(place, 6);
     load_into(&mut record.address, ifa, offset!(ifa6_addr));
     record.prefix = load::<u32>(ifa, offset!(ifa6_prefix_len)) as u8;
+    record.flags = load::<u32>(ifa, offset!(ifa6_flags)) as u16;
     send(&record)
 }
 

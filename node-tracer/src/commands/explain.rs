@@ -18,7 +18,7 @@ pub(crate) fn run(subject: &str, config: &Config) -> anyhow::Result<Outcome> {
     let asked = parse(subject)?;
     let mut sinks = output::sinks(config, true)?;
     let mut looker = Looker::new(config)?.about(asked.pid());
-    let mut scan = Scan::new(config, &looker, None)?;
+    let mut scan = Scan::new(config, &looker, None)?.about(asked.address());
     let items = scan.look(&mut looker)?;
     let hints = hints(&asked, &looker, &items);
     let now = sys::clock::now();

@@ -36,7 +36,11 @@ impl Differences {
                 }
                 What::AddressAdded { netns, address, .. } => {
                     let there = new.addresses.entry(netns.inode).or_default();
-                    there.insert(address.clone());
+                    // It is the same one, whatever is found out about it.
+                    there.insert(Address {
+                        dad: None,
+                        ..address.clone()
+                    });
                 }
                 // This one was read, whether or not it has an address.
                 What::NetnsDevices { netns, .. } => {

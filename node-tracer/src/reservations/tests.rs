@@ -61,7 +61,7 @@ fn recovered(source: &str) -> Event {
 /// it.
 fn ask(reservations: &mut Reservations, last: u8) -> Option<String> {
     let mut out = Vec::new();
-    reservations.poll(&BTreeSet::from([ip(last)]), &mut out);
+    reservations.poll(&BTreeSet::from([ip(last)]), &BTreeSet::new(), &mut out);
     assert!(out.len() < 2, "{out:?}");
     out.pop().map(|event| match event.what {
         What::Reservation { stores, holder, .. } => match holder {
@@ -131,7 +131,7 @@ fn stores_that_hang_hold_up_once_and_do_not_say_free() {
     let addresses: BTreeSet<IpAddr> = (5..9).map(ip).collect();
     let started = Instant::now();
     let mut out = Vec::new();
-    all.poll(&addresses, &mut out);
+    all.poll(&addresses, &BTreeSet::new(), &mut out);
     let mut unknown = 0;
     let mut failures = Vec::new();
     for event in out.drain(..) {
@@ -150,7 +150,7 @@ fn stores_that_hang_hold_up_once_and_do_not_say_free() {
         ["host-local: the reservations of host-local: no answer within 250 ms"]
     );
     for _ in 0..200 {
-        all.poll(&addresses, &mut out);
+        all.poll(&addresses, &BTreeSet::new(), &mut out);
     }
     assert_eq!(out, [], "told once");
     // Four waits a poll would be 200 s, and one a poll 50 s.
@@ -161,7 +161,7 @@ fn stores_that_hang_hold_up_once_and_do_not_say_free() {
     while !out.iter().any(is_recovery) {
         assert!(started.elapsed() < Duration::from_secs(30), "{out:?}");
         std::thread::sleep(Duration::from_millis(10));
-        all.poll(&addresses, &mut out);
+        all.poll(&addresses, &BTreeSet::new(), &mut out);
     }
     let mut answers = BTreeMap::new();
     for event in out {

@@ -46,6 +46,8 @@ pub(super) struct PodsSource {
     last: Option<Listing>,
     /// Why it fails, if it does.
     failing: Option<String>,
+    /// What the server is asked with, if it is.
+    credentials: Option<Credentials>,
 }
 
 enum From {
@@ -84,7 +86,11 @@ impl PodsSource {
 
     /// The API server. It is asked from now on.
     fn server(credentials: Credentials, node: &str) -> Result<Self, KubeError> {
-        Ok(Self::of(From::Server(Watch::start(credentials, node)?)))
+        let watch = Watch::start(credentials.clone(), node)?;
+        Ok(Self {
+            credentials: Some(credentials),
+            ..Self::of(From::Server(watch))
+        })
     }
 
     fn of(from: From) -> Self {
@@ -93,7 +99,13 @@ impl PodsSource {
             known: Vec::new(),
             last: None,
             failing: None,
+            credentials: None,
         }
+    }
+
+    /// What to ask the same server with, if there is one.
+    pub(super) fn credentials(&self) -> Option<&Credentials> {
+        self.credentials.as_ref()
     }
 
     pub(super) fn name(&self) -> Option<String> {

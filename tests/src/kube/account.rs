@@ -59,6 +59,12 @@ impl Account {
         self.allow(kube, NAME, &rules)
     }
 
+    /// Takes back what was [granted](Self::grant).
+    pub fn revoke(&self, kube: &Kube) -> anyhow::Result<()> {
+        let path = format!("{RBAC}/clusterrolebindings/{NAME}");
+        kube.expect("DELETE", &path, None).map(drop)
+    }
+
     /// Has the account do this, by a role of this name.
     fn allow(&self, kube: &Kube, name: &str, rules: &Value) -> anyhow::Result<()> {
         let version = "rbac.authorization.k8s.io/v1";

@@ -1,6 +1,7 @@
 //! Addresses, and two namespaces with the same one.
 
 use anyhow::{Context as _, ensure};
+use node_tracer_tests::look::on_host;
 use node_tracer_tests::netns::{Netns, connect};
 use node_tracer_tests::stage::{IP, Need};
 use node_tracer_tests::test;
@@ -105,6 +106,42 @@ fn duplicate_address_from_before_the_start_is_found() -> anyhow::Result<()> {
         is_duplicate(record, ADDRESS, false)
     })?;
     ensure!(resolved["id"] == open["id"], "another finding: {resolved}");
+    Ok(())
+}
+
+test!(NEEDS, address_that_the_kernel_refuses_is_a_duplicate);
+/// The kernel has found an address in use on the link, and the other one has gone
+/// since, as one on another node is for all that this node shows.
+fn address_that_the_kernel_refuses_is_a_duplicate() -> anyhow::Result<()> {
+    const ADDRESS: &str = "fd00:198:19::2";
+    let is_refused = |record: &serde_json::Value| {
+        let text = record["evidence"].to_string();
+        is_duplicate(record, ADDRESS, true) && text.contains("DAD failed")
+    };
+    let (one, other) = pair("198.18.251.2", "198.18.251.3")?;
+    let mut tracer = Tracer::trace(&[])?;
+    one.ip(&format!("addr add {ADDRESS}/64 dev eth0 nodad"))?;
+    other.ip(&format!("addr add {ADDRESS}/64 dev eth0"))?;
+    tracer.wait_for("the kernel's refusal", SOON, |record| {
+        let named = is_event(record, "address-added") && names_address(record, ADDRESS);
+        named && record["dad"] == "failed" && netns_of(record) == Some(other.inode())
+    })?;
+    one.ip(&format!("addr del {ADDRESS}/64 dev eth0"))?;
+    let of_kernel = "a duplicate-address finding of the kernel's word";
+    let open = tracer.wait_for(of_kernel, SOON, |record| {
+        is_refused(record) && netns_of(record) == Some(other.inode())
+    })?;
+    let look = on_host("scan", &["--pods", "none", "--cri", "none"])?;
+    let found = look.findings_on(&[other.inode()]);
+    ensure!(
+        found.iter().any(|finding| finding["id"] == open["id"]),
+        "scan finds it, too: {}",
+        look.brief()
+    );
+    other.ip(&format!("addr del {ADDRESS}/64 dev eth0"))?;
+    tracer.wait_for("it to be resolved", SOON, |record| {
+        record["id"] == open["id"] && record["state"] == "resolved"
+    })?;
     Ok(())
 }
 

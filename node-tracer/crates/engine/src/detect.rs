@@ -31,6 +31,7 @@ pub mod sandbox_churn;
 pub mod sandbox_create_failed;
 pub mod stale_del;
 pub mod trapped_device;
+pub mod unreserved_address;
 
 use self::facts::command::{
     Command, NODE, cordon, logged_of, node_word, remove_sandbox, repair, uncordon,
@@ -279,6 +280,7 @@ fn functions(rule: Rule) -> RuleFns {
         Rule::GhostSandbox => RuleFns::new(ghost_sandbox::detect),
         Rule::StaleDel => RuleFns::new(stale_del::detect),
         Rule::RangeExhausted => RuleFns::new(range_exhausted::detect),
+        Rule::UnreservedAddress => RuleFns::new(unreserved_address::detect),
         Rule::NetnsTeardownStall => RuleFns::new(netns_teardown_stall::detect),
         Rule::TrappedDevice => RuleFns::new(trapped_device::detect),
         Rule::MissingGatewayNeighbour => RuleFns::new(missing_gateway_neighbour::detect),

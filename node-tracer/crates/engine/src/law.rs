@@ -304,6 +304,7 @@ fn subjects(finding: &Finding) -> Vec<Subject> {
         Rule::GhostSandbox
         | Rule::PinnedNetns
         | Rule::TrappedDevice
+        | Rule::UnreservedAddress
         | Rule::MissingGatewayNeighbour => {
             let all = netns.map(|netns| Subject::Netns(netns.id.inode));
             all.into_iter().collect()
@@ -353,7 +354,7 @@ fn traced(truth: &Truth, missing: &Missing) -> Vec<Verdicts> {
             missing,
         };
         let watched = engine.watched().clone();
-        for address in watched.addresses {
+        for address in &watched.addresses | &watched.living {
             engine.apply(&teller.answer(address, time));
         }
         for event in teller.devices(&watched.unplaced, time) {
@@ -379,7 +380,8 @@ fn take(looks: &mut Looks, teller: &Teller<'_>, events: &[Event], time: i64) {
         looks.apply(event);
     }
     tick(looks, time);
-    for address in looks.engine().watched().addresses.clone() {
+    let watched = looks.engine().watched();
+    for address in &watched.addresses | &watched.living {
         looks.apply(&teller.answer(address, time));
     }
     tick(looks, time);
@@ -408,6 +410,14 @@ fn disagreement(truth: &Truth, seen: &[Verdicts]) -> Option<String> {
             (Some(true), None) => return Some(format!("netns {inode} is a ghost, and not found")),
             (Some(false), Some(found)) => return Some(format!("no ghost: {}", found.title)),
             _ => {}
+        }
+    }
+    for ((rule, subject), found) in &verdicts.found {
+        let sandboxes = truth.pods.iter().flat_map(|pod| &pod.sandboxes);
+        let mut its = sandboxes.filter(|it| *subject == Subject::Netns(it.inode));
+        let is_said = *rule == Rule::UnreservedAddress;
+        if is_said && its.any(|sandbox| sandbox.reserved || !sandbox.lives()) {
+            return Some(format!("it is reserved: {}", found.title));
         }
     }
     let expected = oracle.duplicates();

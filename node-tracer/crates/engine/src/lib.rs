@@ -35,13 +35,14 @@ use crate::{
         View,
         facts::{common::label, conflicts, ghosts, own},
         ghost_sandbox::{self, Uncovered},
+        unreserved_address,
     },
     model::{Model, OWNERS},
 };
 use event::{
     Event, Netns, What,
     clock::Timestamp,
-    finding::{Finding, Holder, Rule, Severity, State},
+    finding::{Finding, Holder, Phase, Rule, Severity, State},
     not_checked::NotChecked,
     wording,
 };
@@ -126,6 +127,12 @@ pub struct Watch {
     /// Namespaces of which it matters what their devices are plugged into, and
     /// is not known.
     pub unplaced: BTreeSet<Netns>,
+    /// Addresses of living pods: whether they are still reserved matters, but is
+    /// not urgent.
+    pub living: BTreeSet<IpAddr>,
+    /// Ghosts' addresses, each with how far its ghost has come: who has them in the
+    /// whole cluster matters.
+    pub of_ghosts: BTreeMap<IpAddr, Phase>,
 }
 
 /// What has been found so far.
@@ -551,6 +558,8 @@ fn watch(view: &View<'_>) -> Watch {
         watch.netns.extend(entry.map(|entry| entry.id));
     }
     watch.addresses.extend(detect::called_for(view));
+    watch.of_ghosts = ghost_sandbox::addresses(view);
+    watch.living.extend(unreserved_address::addresses(view));
     watch
 }
 

@@ -14,6 +14,7 @@
 //! | blocked tasks | [`task::MAX_BLOCKED`] | the new one is left out |
 //! | pods on the list | [`pods::MAX_PODS`] | the rest is left out, and the list proves no absence any more |
 //! | reservations | [`allocation::MAX_ANSWERS`] | the one that was answered longest ago makes room |
+//! | addresses asked about in the cluster | [`cluster::MAX_ADDRESSES`] | the one that was asked about longest ago makes room |
 //! | sandboxes, containers, attachments, reservations | the constants of [`runtime`] and [`attachment`] | the rest is left out |
 //! | attachments with their CNI calls | [`calls::MAX_ATTACHMENTS`] | the one that was called for longest ago makes room |
 //! | pods that do not start | [`starts::MAX_PODS`] | the one that was told of longest ago makes room |
@@ -28,6 +29,7 @@
 pub mod allocation;
 pub mod attachment;
 pub mod calls;
+pub mod cluster;
 pub mod endpoints;
 mod lists;
 pub mod lost;
@@ -49,6 +51,7 @@ use std::{collections::BTreeMap, time::Duration};
 use allocation::Allocations;
 use attachment::Cni;
 use calls::{CallResult, Calls};
+use cluster::Cluster;
 use endpoints::Endpoints;
 use lost::Lost;
 use netns::NetnsTable;
@@ -82,6 +85,8 @@ pub struct Model {
     pub blocked: BlockedTasks,
     /// Pods as last listed, and those that went.
     pub pods: Pods,
+    /// Who has some addresses in the whole cluster.
+    pub cluster: Cluster,
     /// What stores of reservations said.
     pub allocations: Allocations,
     /// Sandboxes and containers, as runtimes and their remains show them.
@@ -182,6 +187,7 @@ impl Model {
             + self.blocked.take_dropped()
             + self.pods.take_dropped()
             + self.allocations.take_dropped()
+            + self.cluster.take_dropped()
             + self.runtime.take_dropped()
             + self.cni.take_dropped()
             + self.calls.take_dropped()
@@ -378,6 +384,9 @@ impl Model {
                     self.pods.doubted(doubt.as_deref());
                 }
                 is_new && self.stand_all(time)
+            }
+            What::PodsWithAddress { address, at, pods } => {
+                self.cluster.told(*address, (*at).min(time), pods)
             }
             What::PodChanged { pod } => self.pods.changed(pod, time) && self.stand_all(time),
             What::PodDeleted { pod } => self.pods.deleted(pod, time) && self.stand_all(time),

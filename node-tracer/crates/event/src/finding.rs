@@ -155,7 +155,11 @@ pub struct Detail {
     /// ghost-sandbox: how far it has come.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// ghost-sandbox: when the address may be handed out, at the latest.
+    /// ghost-sandbox: the pod of another node that has its address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_by: Option<TakenBy>,
+    /// ghost-sandbox, unreserved-address: when the address may be handed out, at the
+    /// latest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due: Option<Timestamp>,
     /// leaked-reservation: which.
@@ -206,6 +210,16 @@ pub struct Detail {
     /// events-lost: how many, by cause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<std::collections::BTreeMap<String, u64>>,
+}
+
+/// A pod of another node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakenBy {
+    pub node: String,
+    pub namespace: String,
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
 }
 
 /// A reservation that nobody uses.

@@ -49,7 +49,7 @@ pub use self::{
     },
     start::{Endpoint, FullFilesystem, OomKill, StartFailure},
     subjects::{
-        ADDRESSES, Address, FdHolder, FuseMount, FuseServer, MAX_ADDRESSES, Netns, NotStuck, Pod,
+        ADDRESSES, Address, Dad, FdHolder, FuseMount, FuseServer, MAX_ADDRESSES, Netns, NotStuck, Pod,
         PodRef, ReservationHolder, Task, UserNs, has_room,
     },
 };
@@ -301,6 +301,13 @@ pub enum What {
     },
     /// A pod that was on an earlier list is not on this one.
     PodDeleted { pod: PodRef },
+    /// The pods of the whole cluster that have an address by their status.
+    PodsWithAddress {
+        address: IpAddr,
+        /// The time for which that is true.
+        at: Timestamp,
+        pods: Vec<Pod>,
+    },
     /// The pod sandboxes of the node as a container runtime, or what it has left
     /// on disk, lists them: all that the source knows.
     SandboxesListed {
@@ -493,6 +500,7 @@ impl What {
             Self::PodsListed { .. } => "pods-listed",
             Self::PodChanged { .. } => "pod-changed",
             Self::PodDeleted { .. } => "pod-deleted",
+            Self::PodsWithAddress { .. } => "pods-with-address",
             Self::SandboxesListed { .. } => "sandboxes-listed",
             Self::SandboxAdded { .. } => "sandbox-added",
             Self::SandboxRemoved { .. } => "sandbox-removed",

@@ -79,6 +79,9 @@ rules! {
     StaleDel = "stale-del", "7bd7334898b54d93890c290b171f78eb";
     /// Few or no addresses are left to give out.
     RangeExhausted = "range-exhausted", "5540bd29c3a74b008125222804528ace";
+    /// A running pod's address is free in its IPAM's store, or is somebody else's.
+    UnreservedAddress = "unreserved-address", "78ede4316fc241d1b5b472a993900029",
+        needs_confirmation: true, is_dated_by_looks: true, by_hand: Some("unreserved address");
     /// The kernel does not finish taking a network namespace down.
     NetnsTeardownStall = "netns-teardown-stall", "42369ac41e024068b868bf02aa399b85",
         by_hand: Some("teardown stall");

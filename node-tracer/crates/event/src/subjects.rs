@@ -143,6 +143,26 @@ pub struct Address {
     /// without (a physical one).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_kind: Option<String>,
+    /// Why the kernel does not use an IPv6 address, if that is so and was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dad: Option<Dad>,
+}
+
+/// How far duplicate address detection is with an address that is not used yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Dad {
+    /// The kernel still asks the link for it: `IFA_F_TENTATIVE`.
+    Tentative,
+    /// Another host on the link has answered: `IFA_F_DADFAILED`.
+    Failed,
+}
+
+impl Address {
+    /// Whether the kernel has found it in use by another host on the link.
+    pub fn is_refused(&self) -> bool {
+        self.dad == Some(Dad::Failed)
+    }
 }
 
 impl std::fmt::Display for Address {

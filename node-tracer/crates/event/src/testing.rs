@@ -52,6 +52,7 @@ pub fn address(last: u8) -> Address {
         prefix: 24,
         ifname: String::from("eth0"),
         link_kind: Some(String::from("veth")),
+        dad: None,
     }
 }
 

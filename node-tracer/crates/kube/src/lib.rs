@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod by_address;
 mod client;
 mod credentials;
 mod error;
@@ -39,17 +40,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::{
-    client::Client,
-    error::Problem,
-    list::{Listed, list_within},
-};
 pub use self::{
+    by_address::{AT_ONCE, ByAddress, find_by_address},
     credentials::Credentials,
     error::KubeError,
     objects::{Objects, WriteError, Writer, Written},
     resources::{ListedPage, Resource, ResourceError, list_resource_blocking},
     watch::{Watch, WatchUpdate},
+};
+use self::{
+    client::Client,
+    error::Problem,
+    list::{Listed, list_within},
 };
 use node::pods::Listing;
 use sys::privileges::start_bare;

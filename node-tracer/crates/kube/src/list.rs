@@ -184,7 +184,7 @@ const GARBAGE: Problem = Problem::Garbage {
 };
 
 /// Takes the pods off a page; what else it says.
-fn take_page(body: &[u8], pods: &mut Pods) -> Result<Metadata, Problem> {
+pub(super) fn take_page(body: &[u8], pods: &mut Pods) -> Result<Metadata, Problem> {
     let mut json = serde_json::Deserializer::from_slice(body);
     let page = Page(pods).deserialize(&mut json);
     match page.and_then(|page| json.end().map(|()| page)) {

@@ -34,7 +34,10 @@ use rustix::{
 };
 
 use self::dump::{Contents, DumpError, Lists};
-pub use self::rounds::{Target, visit_all};
+pub use self::{
+    decode::dad,
+    rounds::{Target, visit_all},
+};
 use super::{
     procfs::{Bounded, NoAnswer, socket_namespace},
     root::{Root, namespace},

@@ -105,6 +105,51 @@ fn leaks(finding: &Value) -> anyhow::Result<Leaks> {
     list.iter().map(leak).collect()
 }
 
+test!(NODE, scan_tells_a_running_pods_missing_reservation_and_how_to_put_it_back);
+/// A running pod's reservation is gone, and the advice, pasted as it is printed, puts
+/// it back and writes over nothing.
+fn scan_tells_a_running_pods_missing_reservation_and_how_to_put_it_back() -> anyhow::Result<()> {
+    let mut stage = Stage::new()?;
+    let sandbox = stage.run("web-0")?;
+    let _neighbour = stage.run("web-1")?;
+    let address = sandbox.ip.context("no address")?;
+    // What a store says within 2 s of an ADD counts for nothing.
+    node_tracer_tests::wait::pause(Duration::from_secs(3))?;
+    let quiet = |look: &Look| {
+        let found = look.findings("unreserved-address");
+        ensure!(found.is_empty(), "{}", look.brief());
+        Ok(())
+    };
+    quiet(&stage.scan(&[])?)?;
+    let file = stage.node.collect(address)?;
+    let look = stage.scan(&[])?;
+    let found = look.the("unreserved-address")?;
+    ensure!(found["severity"] == "critical", "{found:#}");
+    ensure!(
+        found["addresses"][0] == address.to_string().as_str(),
+        "{found:#}"
+    );
+    ensure!(found["sandbox_id"] == sandbox.id.as_str(), "{found:#}");
+    let steps = found["advice"].as_array().into_iter().flatten();
+    let mut steps = steps.filter_map(Value::as_str);
+    let restore = steps.find(|step| step.starts_with("flock "));
+    let restore = restore.with_context(|| format!("no command: {found:#}"))?;
+    let paste = || -> anyhow::Result<bool> {
+        let mut shell = stage.node.command("sh")?;
+        Ok(shell.args(["-c", restore]).status()?.success())
+    };
+    ensure!(paste()?, "{restore}");
+    ensure!(
+        fs::read_to_string(&file)? == content(&sandbox.id),
+        "{restore}"
+    );
+    quiet(&stage.scan(&[])?)?;
+    fs::write(&file, content("another"))?;
+    ensure!(!paste()?, "it writes over what is there");
+    ensure!(fs::read_to_string(&file)? == content("another"));
+    Ok(())
+}
+
 test!(NODE, scan_tells_leaked_reservations_from_live_ones);
 fn scan_tells_leaked_reservations_from_live_ones() -> anyhow::Result<()> {
     let mut stage = Stage::new()?;

@@ -722,6 +722,17 @@ fn leftovers() -> Vec<Situation> {
                     .about("10.244.7.102"),
             )
             .recorded("reservations that are a day old"),
+        row("host-local has the address of a running pod free")
+            .pod(other())
+            .pod(Pod::new("shop/a", "10.244.7.2/24").unreserved())
+            .finds(
+                finds("unreserved-address")
+                    .critical()
+                    .about("10.244.7.2")
+                    .times(1),
+            )
+            .deletes_nobody()
+            .recorded("what a store says counts from 2 s after the ADD on"),
         row("without the runtime nobody knows whether a reservation is leaked")
             .pod(other())
             .reserved("10.244.7.101", &gone("a"), 86_400)

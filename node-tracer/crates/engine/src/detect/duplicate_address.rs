@@ -13,6 +13,9 @@
 //! has made it and it is plugged into the host, it is a pod's or a container's,
 //! and a rival.
 //!
+//! An address that the kernel itself has found in use by another host of its link
+//! ([`refused`]) needs no second namespace.
+//!
 //! Left out are addresses on the loopback device (anycast, direct server
 //! return), unless they are a pod's own, and namespaces that a pod made for
 //! itself. A sandbox whose CNI DEL runs is given a moment: some plugins release
@@ -74,7 +77,8 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
         let more = more.sum();
         finding(view, &group, more)
     });
-    found.chain(strangers_findings(view)).collect()
+    let found = found.chain(strangers_findings(view));
+    found.chain(refused::findings(view)).collect()
 }
 
 /// What was not looked at, and who has most of it.
@@ -477,6 +481,7 @@ fn claim_address<'a>(view: &View<'a>, address: IpAddr, owner: &Owner<'a>, said: 
             let ifname = &held.address.ifname;
             let claim = format!("{label} has {} on {ifname}{found}", held.address);
             said.claims.push(evidence(claim, "kernel", owner.since));
+            said.claims.extend(refused::claim(view, owner));
         }
         None => {
             let claim = format!("{address} is the address of {label}");
@@ -589,6 +594,8 @@ fn pod_words(view: &View<'_>, entry: &NetnsEntry, pod: &PodRef) -> String {
         None => pod.label(),
     }
 }
+
+mod refused;
 
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@ pub mod conflicts;
 pub mod fuse;
 pub mod ghosts;
 pub mod inner;
+pub mod ipam;
 pub mod leaks;
 pub mod links;
 pub mod own;

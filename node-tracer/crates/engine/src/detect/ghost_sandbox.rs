@@ -31,6 +31,7 @@ use crate::{
         facts::{
             ghosts::{GRACE, candidates, gone, is_covered, verdict},
             inner::is_inner,
+            ipam,
         },
         joined,
     },
@@ -39,14 +40,32 @@ use crate::{
 mod advice;
 mod claims;
 mod doubts;
+mod elsewhere;
 mod fate;
-mod ipam;
 mod set_aside;
 mod telling;
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
-use event::{NotStuck, Task, finding::Finding, wording::plural::counted};
+use event::{
+    NotStuck, Task,
+    finding::{Finding, Phase},
+    wording::plural::counted,
+};
+
+pub use elsewhere::PODS_BY_IP;
+
+/// Addresses of ghosts, each with how far that ghost has come by it: who has them in
+/// the cluster matters.
+pub fn addresses(view: &View<'_>) -> BTreeMap<IpAddr, Phase> {
+    let ghosts = candidates(view).filter_map(|entry| verdict(view, entry));
+    ghosts
+        .flat_map(|ghost| telling::phases(view, &ghost))
+        .collect()
+}
 
 pub fn detect(view: &View<'_>) -> Vec<Finding> {
     let ghosts = candidates(view).filter_map(|entry| verdict(view, entry));

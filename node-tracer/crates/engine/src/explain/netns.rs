@@ -74,6 +74,7 @@ fn addresses(related: &Related<'_>, entry: &NetnsEntry) -> Vec<AddressPart> {
             ifname: held.address.ifname.clone(),
             kind: held.address.link_kind.clone(),
             since: held.made.or((!held.found).then_some(held.since)),
+            dad: held.address.dad,
         })
         .collect()
 }

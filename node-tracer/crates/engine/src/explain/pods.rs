@@ -51,6 +51,16 @@ pub(super) fn pods(view: &View<'_>, seeds: &Seeds, related: &Related<'_>) -> Vec
             }
         });
     }
+    // Those of other nodes, as far as somebody asked.
+    let cluster = seeds.address.and_then(|it| model.cluster.get(it));
+    for pod in cluster.map_or(&[][..], |known| &known.pods) {
+        if !pod.uids.iter().any(|uid| told.contains(uid.as_str())) {
+            parts.push(PodPart {
+                at: cluster.map(|known| known.at),
+                ..on_list(model, pod, Some(true), None)
+            });
+        }
+    }
     // A name that nobody has any more, or ever had.
     if let Some((namespace, name)) = &seeds.name
         && parts.is_empty()

@@ -107,6 +107,14 @@ impl Asked {
         })
     }
 
+    /// The address that is asked about, for what only others know of it.
+    pub fn address(&self) -> Option<IpAddr> {
+        self.forms.iter().find_map(|form| match form {
+            Form::Address(ip) => Some(*ip),
+            _ => None,
+        })
+    }
+
     /// The path that is to be looked up below the host's root, for
     /// [`Hints`](super::Hints).
     pub fn path(&self) -> Option<&Path> {

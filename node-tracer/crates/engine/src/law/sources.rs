@@ -955,6 +955,7 @@ fn on(address: [u8; 4], ifname: &str, kind: Option<&str>) -> Address {
         address: IpAddr::from(address),
         ifname: ifname.to_owned(),
         link_kind: kind.map(str::to_owned),
+        dad: None,
         ..story::address(0)
     }
 }

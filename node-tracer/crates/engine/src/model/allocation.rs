@@ -35,6 +35,13 @@ pub struct StoreAnswer {
     pub is_news: bool,
 }
 
+impl Allocation {
+    /// When the last answer was given, or none.
+    pub fn asked(&self) -> Timestamp {
+        self.asked
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Allocations {
     by_address: BTreeMap<IpAddr, Allocation>,

@@ -278,12 +278,8 @@ impl NetnsTable {
         let serial = entry.serial;
         if let Some(place) = self.place(serial, address)
             && let Some(entry) = self.entries.get_mut(&serial)
-            && let Some(held) = entry.addresses.get_mut(place)
+            && let Some(changed) = entry.addresses.update(place, address, made)
         {
-            let dated = held.made.is_none() && made.is_some();
-            let changed = held.address != *address || dated;
-            held.made = held.made.or(made);
-            held.address = address.clone();
             return changed;
         }
         let Some(entry) = self.entries.get_mut(&serial) else {

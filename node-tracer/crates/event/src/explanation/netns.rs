@@ -4,7 +4,7 @@ use std::{net::IpAddr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Netns, PodRef, clock::Timestamp, finding::Holder};
+use crate::{Dad, Netns, PodRef, clock::Timestamp, finding::Holder};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NetnsPart {
@@ -76,6 +76,9 @@ pub struct AddressPart {
     /// When it was added; absent if it was there before anybody looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
+    /// Why the kernel does not use it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dad: Option<Dad>,
 }
 
 /// How a namespace's pod is known.

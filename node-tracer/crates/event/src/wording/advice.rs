@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// Programs that a command can begin with. No sentence begins with one, nor with
 /// a name that somebody else has chosen.
-const PROGRAMS: [&str; 40] = [
+const PROGRAMS: [&str; 41] = [
     "arping",
     "bridge",
     "calicoctl",
@@ -23,6 +23,7 @@ const PROGRAMS: [&str; 40] = [
     "docker",
     "echo",
     "find",
+    "flock",
     "fsfreeze",
     "fuser",
     "grep",

@@ -448,6 +448,7 @@ pub fn layout(btf: &Btf<'_>) -> Layout {
         ifa6_idev: at("inet6_ifaddr", "idev"),
         ifa6_addr: at("inet6_ifaddr", "addr"),
         ifa6_prefix_len: at("inet6_ifaddr", "prefix_len"),
+        ifa6_flags: at("inet6_ifaddr", "flags"),
         mm_env_start: at("mm_struct", "env_start"),
         mm_env_end: at("mm_struct", "env_end"),
         bprm_filename: at("linux_binprm", "filename"),

@@ -19,9 +19,9 @@ use std::collections::{BTreeSet, HashMap};
 
 use node_tracer_ebpf::record::{Net, NetUser, Task as KernelTask};
 
-use self::held::Held;
+use self::held::{Held, Marked};
 use super::allowance::Allowance;
-use event::{Address, Netns, has_room};
+use event::{Address, Dad, Netns, has_room};
 
 /// What the table concludes. Times are the kernel's, monotonic ns.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +31,7 @@ pub(super) enum Change {
     /// Last reference gone, dropped by this task where known.
     Dying(Netns, u64, Option<KernelTask>),
     Destroyed(Netns, u64),
+    /// Or another host has it, or has it no more.
     AddressAdded(Netns, u64, Address),
     /// An address is found that was there at the start.
     AddressFound(Netns, u64, Address),
@@ -260,15 +261,20 @@ impl NetTable {
         let netns = identity(known.net);
         for address in addresses {
             let own = known.addresses.len();
-            if known.addresses.mark(address, known.reading) {
-                continue;
+            match known.addresses.mark(address, known.reading) {
+                Marked::AsBefore => continue,
+                Marked::Changed => {}
+                Marked::Absent if !has_room(own, all + own - before) => {
+                    known.refused += 1;
+                    continue;
+                }
+                Marked::Absent => known.addresses.insert(address, known.reading),
             }
-            if !has_room(own, all + own - before) {
-                known.refused += 1;
-                continue;
-            }
-            known.addresses.insert(address, known.reading);
-            let address = address.clone();
+            // That one is tentative ends by itself, within seconds.
+            let address = Address {
+                dad: address.dad.filter(|dad| *dad == Dad::Failed),
+                ..address.clone()
+            };
             known.budget.spend(usize::from(known.found.is_none()));
             out.push(match known.found {
                 Some(time) => Change::AddressFound(netns, time, address),
@@ -624,7 +630,7 @@ impl NetTable {
                 known.budget.spend(1);
                 out.push(Change::AddressRemoved(netns, time, address));
             }
-        } else if !known.addresses.mark(&address, reading) {
+        } else if known.addresses.mark(&address, reading) == Marked::Absent {
             if has_room(before, all) {
                 known.addresses.insert(&address, reading);
                 known.budget.spend(1);

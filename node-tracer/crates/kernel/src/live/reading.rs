@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use node::netlink;
 use node_tracer_ebpf::record::{self, Net};
 
 use super::{
@@ -101,6 +102,7 @@ fn addresses(items: &[Item], device: &mut Option<Device>) -> BTreeSet<Address> {
                     prefix: found.prefix,
                     ifname: device.name.clone(),
                     link_kind: device.kind.clone(),
+                    dad: netlink::dad(found.flags.into()),
                 }));
             }
         }

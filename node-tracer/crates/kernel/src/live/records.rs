@@ -378,6 +378,8 @@ pub(super) fn address(record: &AddressRecord) -> Option<Address> {
         prefix: record.prefix,
         ifname: text(&record.ifname),
         link_kind: Some(text(&record.link_kind)).filter(|kind| !kind.is_empty()),
+        // What becomes of it is not known yet.
+        dad: None,
     })
 }
 

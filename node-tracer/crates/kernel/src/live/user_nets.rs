@@ -144,7 +144,13 @@ impl UserNets {
             };
             if let Some(addresses) = addresses.filter(|_| budget.left()) {
                 let netns = identity(known.net);
-                let now: BTreeSet<Address> = addresses.into_iter().take(MAX_ADDRESSES).collect();
+                let addresses = addresses.into_iter().take(MAX_ADDRESSES);
+                // Who else has one that is nobody's rival is of no interest.
+                let addresses = addresses.map(|address| Address {
+                    dad: None,
+                    ..address
+                });
+                let now: BTreeSet<Address> = addresses.collect();
                 for gone in known.addresses.difference(&now) {
                     let gone = Change::AddressRemoved(netns, time, gone.clone());
                     budget.tell(&mut changes, gone);
@@ -242,6 +248,7 @@ mod tests {
             prefix: 24,
             ifname: "eth0".into(),
             link_kind: None,
+            dad: None,
         };
         ListedNet {
             net: net(number),

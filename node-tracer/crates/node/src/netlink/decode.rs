@@ -7,7 +7,7 @@ use netlink_packet_core::{
     NLA_HEADER_SIZE, NetlinkDeserializable, NetlinkHeader, NlasIterator, parse_ip,
 };
 
-use event::{Device, Neighbour, Route};
+use event::{Dad, Device, Neighbour, Route};
 
 /// `ARPHRD_ETHER`
 const ETHERNET: u16 = 1;
@@ -53,6 +53,7 @@ pub(super) enum Attributes {
         made: Option<u32>,
         /// The kernel may have made it itself, of a router advertisement.
         advertised: bool,
+        dad: Option<Dad>,
     },
     /// A default route, or one to a single address: one for each next hop.
     Routes(Vec<Route>),
@@ -167,7 +168,19 @@ pub(super) fn address(payload: &[u8]) -> Option<Attributes> {
         prefix,
         made: made.filter(|hundredths| *hundredths != 0),
         advertised,
+        dad: dad(flags),
     })
+}
+
+/// What an IPv6 address's flags say of duplicate address detection. One that has
+/// failed stays tentative.
+pub fn dad(flags: u32) -> Option<Dad> {
+    let has = |flag| flags & flag != 0;
+    if has(libc::IFA_F_DADFAILED) {
+        Some(Dad::Failed)
+    } else {
+        has(libc::IFA_F_TENTATIVE).then_some(Dad::Tentative)
+    }
 }
 
 /// `struct rtmsg` and what follows it.

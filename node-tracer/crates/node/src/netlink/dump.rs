@@ -118,6 +118,7 @@ impl Lists {
                 prefix,
                 made,
                 advertised,
+                dad,
             } = answer
             else {
                 continue;
@@ -139,6 +140,7 @@ impl Lists {
                         .as_ref()
                         .map_or_else(|| format!("if{index}"), |device| device.name.clone()),
                     link_kind: device.and_then(|device| device.kind.clone()),
+                    dad,
                 };
                 let made = made.map(|made| clock.of_jiffies(made));
                 contents.addresses.push(DatedAddress { address, made });

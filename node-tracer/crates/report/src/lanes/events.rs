@@ -180,6 +180,7 @@ impl Lanes {
             | What::AddressAdded { .. }
             | What::ContainersListed { .. }
             | What::NetworksListed { .. }
+            | What::PodsWithAddress { .. }
             | What::MaxPods { .. }
             | What::NetnsDevices { .. }
             | What::ClockStepped { .. }

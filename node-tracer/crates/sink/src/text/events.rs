@@ -1,8 +1,8 @@
 //! Events as single lines, and which of them are worth one.
 
 use event::{
-    Address, CniCall, CniCommand, CniEffect, Endpoint, Event, FullFilesystem, Netns, StartFailure,
-    Task, TraceKind, What,
+    Address, CniCall, CniCommand, CniEffect, Dad, Endpoint, Event, FullFilesystem, Netns,
+    StartFailure, Task, TraceKind, What,
     wording::{duration::length, escape::Printable, plural as words},
 };
 use std::{net::IpAddr, time::Duration};
@@ -243,6 +243,7 @@ pub(super) fn line(event: &Event) -> Option<Line> {
         | What::Reservation { .. }
         | What::PodsListed { .. }
         | What::PodChanged { .. }
+        | What::PodsWithAddress { .. }
         | What::SandboxesListed { .. }
         | What::ContainersListed { .. }
         | What::AttachmentsListed { .. }
@@ -279,8 +280,12 @@ fn device(netns: Netns, address: &Address) -> String {
         Some(kind) => format!(" ({})", Printable(kind)),
         None => String::new(),
     };
+    let dad = match address.dad {
+        Some(Dad::Failed) => "  DAD failed: another host has it",
+        Some(Dad::Tentative) | None => "",
+    };
     format!(
-        "{}  {address} on {}{kind}",
+        "{}  {address} on {}{kind}{dad}",
         place(netns),
         Printable(&address.ifname)
     )

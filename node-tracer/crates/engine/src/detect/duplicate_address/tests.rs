@@ -1059,3 +1059,88 @@ fn what_a_runtime_knows_by_a_container_alone_may_be_the_pods_own() {
     ]);
     assert_eq!(Node::of(&story).of_rule(7, DUPLICATE), []);
 }
+
+/// Pod OLD's sandbox gets an IPv6 address, which the kernel refuses.
+fn refused(is_named: bool) -> Vec<Event> {
+    let mut story = vec![
+        host(0),
+        created(1, 100),
+        added(2, 100, 5),
+        refuse(added(4, 100, 0)),
+    ];
+    if is_named {
+        let named = RuntimeSandbox {
+            ips: vec![ip(5), IPV6],
+            ..sandbox("a", 100, OLD)
+        };
+        story.push(cri(5, &[named]));
+    }
+    story
+}
+
+const IPV6: IpAddr = IpAddr::V6(std::net::Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 5));
+
+fn refuse(mut event: Event) -> Event {
+    if let What::AddressAdded { address, .. } = &mut event.what {
+        address.address = IPV6;
+        address.dad = Some(event::Dad::Failed);
+    }
+    event
+}
+
+#[test]
+fn an_address_that_another_host_on_the_link_has_is_a_duplicate() {
+    let (open, _) = Node::of(&refused(true)).only(6, DUPLICATE, State::Open);
+    assert_eq!(open.severity, Severity::Critical);
+    assert_eq!(open.addresses, [IPV6]);
+    let claims = open.evidence.iter().map(|each| &each.claim);
+    assert_eq!(
+        claims.filter(|claim| claim.contains("DAD failed")).count(),
+        1
+    );
+    let (unnamed, _) = Node::of(&refused(false)).only(6, DUPLICATE, State::Open);
+    assert_eq!(unnamed.severity, Severity::Warning);
+}
+
+#[test]
+fn one_that_is_only_tentative_or_found_free_since_is_none() {
+    let mut story = refused(true);
+    let again = |dad| {
+        let mut event = refuse(added(6, 100, 0));
+        if let What::AddressAdded { address, .. } = &mut event.what {
+            address.dad = dad;
+        }
+        event
+    };
+    for dad in [None, Some(event::Dad::Tentative)] {
+        story.push(again(dad));
+        assert_eq!(Node::of(&story).of_rule(7, DUPLICATE), []);
+    }
+    story.push(again(Some(event::Dad::Failed)));
+    Node::of(&story).only(7, DUPLICATE, State::Open);
+}
+
+#[test]
+fn the_kernels_word_is_evidence_where_the_other_namespace_is_known() {
+    let mut story = refused(true);
+    story.extend([created(2, 200), refuse(added(4, 200, 0))]);
+    if let Some(What::AddressAdded { address, .. }) = story.last_mut().map(|last| &mut last.what) {
+        address.dad = None;
+    }
+    story.extend(plugged(&[100, 200], &[BRIDGE, BRIDGE]));
+    let (open, _) = Node::of(&story).only(6, DUPLICATE, State::Open);
+    assert_eq!(
+        open.id,
+        Node::of(&story).only(6, DUPLICATE, State::Open).0.id
+    );
+    assert!(open.title.contains("is used by"), "{}", open.title);
+    let mut claims = open.evidence.iter().map(|each| &each.claim);
+    assert!(claims.any(|claim| claim.contains("DAD failed")));
+}
+
+#[test]
+fn a_users_namespace_refuses_whatever_it_likes() {
+    let mut story = refused(false);
+    story[1] = of_user(created(1, 100), 65_534);
+    assert_eq!(Node::of(&story).of_rule(6, DUPLICATE), []);
+}

@@ -26,7 +26,7 @@ use std::{
     time::Duration,
 };
 
-use event::clock::Timestamp;
+use event::{Address, clock::Timestamp};
 
 /// How long a running CNI DEL excuses a duplicate.
 const DEL_TIME: Duration = Duration::from_secs(10);
@@ -85,6 +85,26 @@ pub struct AllShared<'a> {
     pub(in crate::detect) unjudged: usize,
     /// How many of those each namespace has.
     pub(in crate::detect) unjudged_of: HashMap<Serial, usize>,
+}
+
+impl<'a> Owner<'a> {
+    /// A namespace with an address that the kernel shows in it.
+    pub(in crate::detect) fn of_held(
+        view: &View<'a>,
+        entry: &'a NetnsEntry,
+        held: &'a HeldAddress,
+    ) -> Self {
+        let Address {
+            address, ifname, ..
+        } = &held.address;
+        Self {
+            entry,
+            held: Some(held),
+            since: held_since(view.model, entry, held),
+            is_dated: is_dated(view.model, entry, held),
+            is_primary: own::is_primary(view, entry, *address, Some(ifname)),
+        }
+    }
 }
 
 impl Conflict<'_> {
@@ -244,13 +264,7 @@ fn owners<'a>(view: &View<'a>, address: IpAddr) -> Vec<Owner<'a>> {
     let held = netns.with_address(address).filter_map(|entry| {
         let mut held = netns.held_at(entry, address);
         let its = held.find(|held| counts(view.model, entry, held))?;
-        Some(Owner {
-            entry,
-            held: Some(its),
-            since: held_since(view.model, entry, its),
-            is_dated: is_dated(view.model, entry, its),
-            is_primary: own::is_primary(view, entry, address, Some(&its.address.ifname)),
-        })
+        Some(Owner::of_held(view, entry, its))
     });
     let unseen = view.unseen().get(&address).into_iter().flatten();
     let unseen = unseen.map(|entry| Owner {
@@ -420,7 +434,7 @@ fn counts(model: &Model, entry: &NetnsEntry, held: &HeldAddress) -> bool {
     !is_loopback || own::is_named(model, entry, held.address.address)
 }
 
-fn is_leaving(view: &View<'_>, entry: &NetnsEntry) -> bool {
+pub(in crate::detect) fn is_leaving(view: &View<'_>, entry: &NetnsEntry) -> bool {
     let deleting = entry.sandbox.deleting;
     let ended = entry.sandbox.del.filter(|del| del.exit_code == Some(0));
     deleting.is_some_and(|(_, since)| !view.passed(since.plus(DEL_TIME)))

@@ -45,6 +45,7 @@ impl GhostReport<'_, '_> {
         for case in &self.cases {
             self.claim_fate(&mut claims, case);
         }
+        claims.extend(self.taker_claims());
         claims
     }
 

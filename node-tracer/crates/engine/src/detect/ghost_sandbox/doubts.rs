@@ -1,8 +1,8 @@
 //! What is not known of a ghost, and therefore not claimed.
 
 use super::{
-    fate::{self, Case, Fate},
-    ipam::{Giver, Ipam, Outlook},
+    fate::{Case, Fate},
+    ipam::{self, Giver, Ipam, Outlook},
     telling::GhostReport,
 };
 use crate::{
@@ -40,6 +40,7 @@ impl GhostReport<'_, '_> {
                 Fate::TakenBy(..) => {}
             }
         }
+        unknown.extend(self.taker_unknown());
         if matches!(entry.sandbox.standing, Standing::Unlisted(_)) {
             let pod = pod_word(&self.pod);
             unknown.push(format!(
@@ -98,7 +99,7 @@ impl GhostReport<'_, '_> {
             unknown.push(format!(
                 "whether {id:?}, which {address} is reserved for, is this sandbox",
             ));
-        } else if is_reserved && fate::pod_of(self.view.model, holder).is_none() {
+        } else if is_reserved && ipam::pod_of(self.view.model, holder).is_none() {
             let why = match answering(self.view.model) {
                 Some(_) => String::from("CRI has none of this ID"),
                 None => silence(self.view.model),
@@ -133,7 +134,7 @@ fn doubt_giver(unknown: &mut Vec<String>, case: &Case<'_>) {
         )),
         (
             Some(Giver {
-                ipam: Ipam::PodEvidence(StoreKind::HostLocal),
+                ipam: Ipam::Store(StoreKind::HostLocal),
                 ..
             }),
             Outlook::Unknown,
@@ -142,7 +143,7 @@ fn doubt_giver(unknown: &mut Vec<String>, case: &Case<'_>) {
         )),
         (
             Some(Giver {
-                ipam: Ipam::PodEvidence(StoreKind::Whereabouts),
+                ipam: Ipam::Store(StoreKind::Whereabouts),
                 ..
             }),
             Outlook::Conflict { .. },

@@ -8,14 +8,14 @@ use crate::{
         View, answering,
         facts::ghosts::{Ghost, rivals},
         ghost_sandbox::{
-            ipam::{self, Giver, Outlook, Start},
+            elsewhere::Taker,
+            ipam::{self, Giver, Outlook, Start, pod_of},
             is_elsewhere,
         },
-        heard,
     },
-    model::{Model, allocation::Allocation, netns::NetnsEntry},
+    model::{allocation::Allocation, netns::NetnsEntry},
 };
-use event::{PodRef, ReservationHolder, clock::Timestamp, finding::Phase};
+use event::{PodRef, clock::Timestamp, finding::Phase};
 
 /// What the stores of reservations may take to answer.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -26,6 +26,8 @@ pub(super) struct Case<'a> {
     pub(super) address: IpAddr,
     /// What has become of it so far.
     pub(super) fate: Fate<'a>,
+    /// The pod of another node that has it.
+    pub(super) taker: Option<Taker<'a>>,
     /// What gave it out.
     pub(super) giver: Option<Giver>,
     /// What will become of it.
@@ -64,9 +66,14 @@ impl<'a> Case<'a> {
         let giver = ipam::giver(view, ghost.entry, address);
         let fate = fate(view, ghost, address, giver.as_ref());
         let outlook = ipam::outlook(view, ghost, address, giver.as_ref(), pod, gone);
+        let taker = Taker::of(view, ghost.entry, address);
         Self {
-            phase: phase(&fate, outlook),
-            due: due(&fate, outlook),
+            phase: match taker {
+                Some(_) => Phase::Conflict,
+                None => phase(&fate, outlook),
+            },
+            due: due(&fate, outlook).or(taker.map(|taker| taker.at)),
+            taker,
             address,
             fate,
             giver,
@@ -125,26 +132,6 @@ fn fate<'a>(
             }
         }
     }
-}
-
-/// The UID of the pod that a reservation is for, if anything tells.
-pub(super) fn pod_of<'a>(model: &'a Model, holder: &'a ReservationHolder) -> Option<&'a str> {
-    let id = holder.container_id.as_str();
-    let called = || {
-        let mut calls = model.calls.of_container(id);
-        calls.find_map(|call| call.pod.as_ref()?.uid.as_deref())
-    };
-    let listed = || {
-        let listed = heard(model)?.of_container(id)?;
-        listed.pod.uid.as_deref()
-    };
-    let inside = || {
-        let mut live = model.netns.live();
-        let its = live.find(|other| other.sandbox.has_container(id))?;
-        its.sandbox.uid()
-    };
-    let stored = || holder.pod.as_ref()?.uid.as_deref();
-    called().or_else(listed).or_else(inside).or_else(stored)
 }
 
 /// How far a ghost has come by an address. What no store tells is not known to

@@ -12,10 +12,8 @@ use event::{StoreKind, wording::advice::commented};
 
 use crate::detect::{
     Command,
-    ghost_sandbox::{
-        fate::{Case, Fate},
-        ipam::{Ipam, Outlook},
-    },
+    facts::ipam::{Ipam, Outlook},
+    ghost_sandbox::fate::{Case, Fate},
 };
 
 /// What sets an address aside, and what undoes that.
@@ -27,7 +25,7 @@ pub(super) struct SetAside {
 
 /// For an address that can be given away, now or by and by.
 pub(super) fn set_aside(case: &Case<'_>) -> Option<SetAside> {
-    let Ipam::PodEvidence(kind) = case.giver.as_ref()?.ipam else {
+    let Ipam::Store(kind) = case.giver.as_ref()?.ipam else {
         return None;
     };
     let is_coming = matches!(case.outlook, Outlook::Conflict { .. });

@@ -36,14 +36,25 @@ pub(super) struct GhostReport<'v, 'a> {
     pub(super) phase: Phase,
 }
 
+/// How far a ghost has come by each of its addresses.
+pub(super) fn phases<'a>(view: &View<'a>, ghost: &Ghost<'a>) -> Vec<(IpAddr, Phase)> {
+    let pod = pod_of(view.model, ghost.entry).unwrap_or_default();
+    let cases = cases(view, ghost, &pod).into_iter();
+    cases.map(|case| (case.address, case.phase)).collect()
+}
+
+fn cases<'a>(view: &View<'a>, ghost: &Ghost<'a>, pod: &PodRef) -> Vec<Case<'a>> {
+    let gone = !matches!(ghost.entry.sandbox.standing, Standing::Terminating(_));
+    let addresses = ghost.addresses.iter();
+    addresses
+        .map(|address| Case::new(view, ghost, *address, pod, gone))
+        .collect()
+}
+
 pub(super) fn finding<'a>(view: &View<'a>, ghost: &Ghost<'a>) -> Finding {
     let entry = ghost.entry;
-    let gone = !matches!(entry.sandbox.standing, Standing::Terminating(_));
     let pod = pod_of(view.model, entry).unwrap_or_default();
-    let addresses = ghost.addresses.iter();
-    let cases: Vec<_> = addresses
-        .map(|address| Case::new(view, ghost, *address, &pod, gone))
-        .collect();
+    let cases = cases(view, ghost, &pod);
     let phases = cases.iter().map(|case| case.phase);
     let phase = phases.max().unwrap_or(Phase::Suspected);
     let worst = cases.iter().filter(|case| case.phase == phase);
@@ -76,11 +87,12 @@ pub(super) fn finding<'a>(view: &View<'a>, ghost: &Ghost<'a>) -> Finding {
         holders: holders_of(view.model, entry),
         evidence: told.evidence(),
         unknown: told.unknown(),
-        advice: told.advice(),
+        advice: told.advice_with_taker(),
         detail: Detail {
             first_seen: is_first_seen(view, entry),
             phase: Some(phase),
             due,
+            taken_by: told.taken_by(),
             ..Detail::default()
         },
         pod: Some(told.pod),
@@ -118,6 +130,9 @@ impl GhostReport<'_, '_> {
                 let state = format!("{state} pod");
                 let users = users(&[&state, user_kind(self.view, victim)]);
                 format!("{addresses} {is} used by {users}")
+            }
+            (Phase::Conflict, None) if let Some((address, taker)) = self.taker() => {
+                taker.title(address, state)
             }
             (Phase::Armed, _) if let Some(answer) = free => match self.reserved_for() {
                 Some(id) => format!("{held} and reserved for {}", short_id(id)),

@@ -1,5 +1,6 @@
 //! The incident with one fact taken away at a time.
 
+mod elsewhere;
 mod fate;
 mod ipam;
 mod untold;

@@ -187,6 +187,7 @@ fn an_address_that_every_namespace_has_is_cut_and_said_so() {
                 prefix: 8,
                 ifname: String::from("lo"),
                 link_kind: None,
+                dad: None,
             },
             found: true,
             made: None,

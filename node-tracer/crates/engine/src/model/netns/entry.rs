@@ -123,6 +123,8 @@ pub struct HeldAddresses {
     slots: Vec<(u64, Option<HeldAddress>)>,
     next: u64,
     count: usize,
+    /// How many another host has.
+    refused: usize,
 }
 
 /// From so many on, room is made for few more at a time.
@@ -143,6 +145,13 @@ impl HeldAddresses {
         self.count == 0
     }
 
+    /// Those that the kernel has found in use by another host on the link.
+    pub fn refused(&self) -> impl Iterator<Item = &HeldAddress> {
+        let any = (self.refused > 0).then(|| self.iter());
+        let all = any.into_iter().flatten();
+        all.filter(|held| held.address.is_refused())
+    }
+
     fn slot(&self, place: u64) -> Option<usize> {
         self.slots.binary_search_by_key(&place, |slot| slot.0).ok()
     }
@@ -151,9 +160,22 @@ impl HeldAddresses {
         self.slots[self.slot(place)?].1.as_ref()
     }
 
-    pub(super) fn get_mut(&mut self, place: u64) -> Option<&mut HeldAddress> {
+    /// The same address is told again; whether anything about it is new.
+    pub(super) fn update(
+        &mut self,
+        place: u64,
+        address: &Address,
+        made: Option<Timestamp>,
+    ) -> Option<bool> {
         let slot = self.slot(place)?;
-        self.slots[slot].1.as_mut()
+        let held = self.slots[slot].1.as_mut()?;
+        let dated = held.made.is_none() && made.is_some();
+        let changed = held.address != *address || dated;
+        self.refused -= usize::from(held.address.is_refused());
+        self.refused += usize::from(address.is_refused());
+        held.made = held.made.or(made);
+        held.address = address.clone();
+        Some(changed)
     }
 
     /// Returns its place, which nothing else will have.
@@ -161,6 +183,7 @@ impl HeldAddresses {
         let place = self.next;
         self.next += 1;
         self.count += 1;
+        self.refused += usize::from(held.address.is_refused());
         if self.slots.len() == self.slots.capacity() && self.slots.len() >= MANY {
             self.slots.reserve_exact(self.slots.len() / 8);
         }
@@ -172,7 +195,9 @@ impl HeldAddresses {
         let Some(slot) = self.slot(place) else {
             return;
         };
-        self.count -= usize::from(self.slots[slot].1.take().is_some());
+        let gone = self.slots[slot].1.take();
+        self.count -= usize::from(gone.is_some());
+        self.refused -= usize::from(gone.is_some_and(|held| held.address.is_refused()));
         if self.slots.len() > 2 * self.count {
             self.slots.retain(|(_, held)| held.is_some());
             self.slots.shrink_to(2 * self.count);
@@ -181,7 +206,7 @@ impl HeldAddresses {
 
     /// Takes out all, with their places.
     pub(super) fn take(&mut self) -> impl Iterator<Item = (u64, HeldAddress)> + use<> {
-        self.count = 0;
+        (self.count, self.refused) = (0, 0);
         let slots = std::mem::take(&mut self.slots).into_iter();
         slots.filter_map(|(place, held)| Some((place, held?)))
     }

@@ -129,6 +129,8 @@ fn without_inet6(facts: &Facts, mut step: Step) -> Step {
     );
     if members.is_err() {
         step.unknown.push("IPv6 addresses");
+    } else if members!(facts, ifa6_flags).is_err() {
+        step.unknown.push("IPv6 addresses that another host has");
     }
     step
 }

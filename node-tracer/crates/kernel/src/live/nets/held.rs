@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use event::Address;
+use event::{Address, Dad};
 
 /// By the device's name. (A device can have been replaced by one of another
 /// kind, of the same name.)
@@ -12,21 +12,39 @@ pub(super) struct Held {
     count: usize,
 }
 
-/// The addresses of one device, each with the number of the reading that last
-/// came across it.
+/// The addresses of one device.
 #[derive(Debug)]
 struct OfDevice {
     kind: Option<String>,
-    addresses: BTreeMap<(IpAddr, u8), u32>,
+    addresses: BTreeMap<(IpAddr, u8), Mark>,
+}
+
+/// What is kept of an address.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    /// The reading that last came across it.
+    reading: u32,
+    /// See [`Address::is_refused`].
+    refused: bool,
+}
+
+/// What marking an address has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Marked {
+    AsBefore,
+    /// Whether another host has it is told differently now.
+    Changed,
+    Absent,
 }
 
 impl OfDevice {
-    fn address(&self, ifname: &str, (address, prefix): (IpAddr, u8)) -> Address {
+    fn address(&self, ifname: &str, (address, prefix): (IpAddr, u8), mark: Mark) -> Address {
         Address {
             address,
             prefix,
             ifname: ifname.to_owned(),
             link_kind: self.kind.clone(),
+            dad: mark.refused.then_some(Dad::Failed),
         }
     }
 }
@@ -43,12 +61,19 @@ impl Held {
         devices.find(|device| device.kind == address.link_kind)
     }
 
-    /// Whether it is there; a reading has come across it.
-    pub(super) fn mark(&mut self, address: &Address, reading: u32) -> bool {
+    /// A reading has come across it.
+    pub(super) fn mark(&mut self, address: &Address, reading: u32) -> Marked {
         let key = (address.address, address.prefix);
         let device = self.device(address);
-        let mark = device.and_then(|device| device.addresses.get_mut(&key));
-        mark.map(|mark| *mark = reading).is_some()
+        let Some(mark) = device.and_then(|device| device.addresses.get_mut(&key)) else {
+            return Marked::Absent;
+        };
+        let refused = address.is_refused();
+        let before = std::mem::replace(mark, Mark { reading, refused });
+        match before.refused == refused {
+            true => Marked::AsBefore,
+            false => Marked::Changed,
+        }
     }
 
     /// Whether it is there.
@@ -71,8 +96,10 @@ impl Held {
             });
         }
         let key = (address.address, address.prefix);
+        let refused = address.is_refused();
+        let mark = Mark { reading, refused };
         if let Some(device) = self.device(address)
-            && device.addresses.insert(key, reading).is_none()
+            && device.addresses.insert(key, mark).is_none()
         {
             self.count += 1;
         }
@@ -96,11 +123,11 @@ impl Held {
         for (ifname, devices) in &mut self.devices {
             for device in devices {
                 let old = device.addresses.iter();
-                let old = old.filter(|(_, mark)| **mark < reading);
-                let keys: Vec<_> = old.map(|(key, _)| *key).collect();
-                for key in keys {
+                let old = old.filter(|(_, mark)| mark.reading < reading);
+                let old: Vec<_> = old.map(|(key, mark)| (*key, *mark)).collect();
+                for (key, mark) in old {
                     device.addresses.remove(&key);
-                    taken.push(device.address(ifname, key));
+                    taken.push(device.address(ifname, key, mark));
                 }
             }
         }
@@ -117,8 +144,8 @@ impl Held {
         devices.iter().find_map(|device| {
             let least = (address.address, 0);
             let most = (address.address, u8::MAX);
-            let (key, _) = device.addresses.range(least..=most).next()?;
-            Some(device.address(&address.ifname, *key))
+            let (key, mark) = device.addresses.range(least..=most).next()?;
+            Some(device.address(&address.ifname, *key, *mark))
         })
     }
 

@@ -64,6 +64,7 @@ fn with_address(net: Net, address: &str) -> ListedNet {
         prefix: 24,
         ifname: String::from("eth0"),
         link_kind: None,
+        dad: None,
     };
     ListedNet {
         net,
@@ -315,6 +316,7 @@ fn addresses(numbers: impl IntoIterator<Item = u8>) -> BTreeSet<Address> {
         prefix: 32,
         ifname: String::from("eth0"),
         link_kind: None,
+        dad: None,
     });
     each.collect()
 }
@@ -747,4 +749,34 @@ fn what_is_spoken_of_is_found_among_very_many_without_going_through_them() {
         "{:?}",
         started.elapsed()
     );
+}
+
+#[test]
+fn an_address_that_another_host_turns_out_to_have_is_told_once_more_and_when_that_is_over() {
+    let net = net(1, 10, 100, 1);
+    let mut table = NetTable::new(TRACEPOINTS);
+    let listed = |dad| {
+        let mut listed = with_address(net, "fd00::5");
+        let all = listed.addresses.take().into_iter().flatten();
+        listed.addresses = Some(all.map(|address| Address { dad, ..address }).collect());
+        vec![listed]
+    };
+    let mut told = |time, dad| {
+        let mut out = Vec::new();
+        table.walked_at(listed(dad), time, &mut out);
+        let address = |change| match change {
+            Change::AddressAdded(_, _, address) => Some(address.dad),
+            _ => None,
+        };
+        out.into_iter().filter_map(address).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        told(1, Some(Dad::Tentative)),
+        [None],
+        "that is over at once"
+    );
+    assert_eq!(told(2, None), []);
+    assert_eq!(told(3, Some(Dad::Failed)), [Some(Dad::Failed)]);
+    assert_eq!(told(4, Some(Dad::Failed)), []);
+    assert_eq!(told(5, None), [None]);
 }

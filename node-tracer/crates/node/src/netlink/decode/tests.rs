@@ -327,6 +327,7 @@ fn on_a_point_to_point_link_the_own_address_counts() {
         prefix: 32,
         made: None,
         advertised: false,
+        dad: None,
     };
     assert_eq!(address(&message), Some(expected));
 }
@@ -356,4 +357,21 @@ fn messages_that_end_early_are_passed_over() {
         assert_eq!(address(&message[..length]), None, "{length} bytes");
     }
     assert_eq!(link(&[0; 15]), None);
+}
+
+#[test]
+fn a_tentative_address_is_told_from_one_that_another_host_has() {
+    let dad = |flags: u32| {
+        let more = attribute(libc::IFA_FLAGS, &flags.to_ne_bytes());
+        let mut message = address_message(64, 7, &[attribute(libc::IFA_ADDRESS, &[0x20; 16])]);
+        message.extend(more);
+        match address(&message) {
+            Some(Attributes::Address { dad, .. }) => dad,
+            other => panic!("{other:?}"),
+        }
+    };
+    let (tentative, failed) = (libc::IFA_F_TENTATIVE, libc::IFA_F_DADFAILED);
+    assert_eq!(dad(libc::IFA_F_PERMANENT), None);
+    assert_eq!(dad(tentative), Some(Dad::Tentative));
+    assert_eq!(dad(tentative | failed), Some(Dad::Failed));
 }

@@ -3,7 +3,7 @@
 use super::{LISTED, Page};
 use crate::text::style::{Style, count, pod, short_id, task};
 use event::{
-    PodRef,
+    Dad, PodRef,
     explanation::{DevicePart, Explanation, GatewayPart, Kind, NetnsPart, NetnsState, PodState},
     finding::Holder,
     wording::{duration::length, escape::Printable, stack, subjects::pod_word},
@@ -96,6 +96,11 @@ impl Page {
             }
             if let Some(since) = each.since {
                 text += &format!(" since {}", self.time(since));
+            }
+            match each.dad {
+                Some(Dad::Tentative) => text += ", tentative: not used yet (DAD)",
+                Some(Dad::Failed) => text += ", not used: another host on the link has it (DAD)",
+                None => {}
             }
             self.line("", 2, &text);
         }

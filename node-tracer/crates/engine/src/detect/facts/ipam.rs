@@ -1,5 +1,5 @@
-//! Who gives out a ghost's address, and what becomes of it while its pod is
-//! gone and its sandbox lives.
+//! Who gives an address out, and what becomes of it while its pod is gone and
+//! its sandbox lives.
 //!
 //! An IPAM whose pool is cleaned by what the API server has releases the
 //! address under the ghost: a conflict, with a time by which it is due. One
@@ -8,15 +8,18 @@
 use std::{net::IpAddr, path::Path, time::Duration};
 
 use crate::{
-    detect::{View, facts::ghosts::Ghost},
+    detect::{View, facts::ghosts::Ghost, heard},
     model::{
+        Model,
         allocation::StoreAnswer,
         calls::{AttachmentCalls, PluginCalls},
         netns::NetnsEntry,
         pods::Standing,
     },
 };
-use event::{Pod, PodRef, StoreKind, clock::Timestamp, wording::subjects::short_id};
+use event::{
+    Pod, PodRef, ReservationHolder, StoreKind, clock::Timestamp, wording::subjects::short_id,
+};
 
 /// Terway: `gcPeriod`; the first run comes within it.
 const TERWAY: Duration = Duration::from_secs(5 * 60);
@@ -27,26 +30,26 @@ const WHEREABOUTS: Duration = Duration::from_secs(24 * 3600);
 
 /// What gives an address out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Ipam {
+pub(in crate::detect) enum Ipam {
     /// One whose ways are known.
-    PodEvidence(StoreKind),
+    Store(StoreKind),
     /// Another one: its `type`.
     Other(String),
 }
 
 /// What gave an address out, and who says so.
 #[derive(Clone, Debug)]
-pub(super) struct Giver {
-    pub(super) ipam: Ipam,
+pub(in crate::detect) struct Giver {
+    pub(in crate::detect) ipam: Ipam,
     /// The claim in words; none where the reservation itself says it.
-    pub(super) claim: Option<String>,
-    pub(super) source: &'static str,
-    pub(super) at: Timestamp,
+    pub(in crate::detect) claim: Option<String>,
+    pub(in crate::detect) source: &'static str,
+    pub(in crate::detect) at: Timestamp,
 }
 
 /// What becomes of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outlook {
+pub(in crate::detect) enum Outlook {
     /// It goes back to the pool and is given to another.
     Conflict {
         /// At the latest; not known where nobody saw when the pod went.
@@ -62,7 +65,7 @@ pub(super) enum Outlook {
 
 /// When an address can go back at the earliest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Start {
+pub(in crate::detect) enum Start {
     /// At any time since the pod has gone.
     Anytime,
     /// Not before it is due.
@@ -74,7 +77,7 @@ pub(super) enum Start {
 impl Ipam {
     /// By the `type` of an IPAM plugin, or of a plugin that brings its own.
     fn named(name: &str) -> Option<Self> {
-        Some(Self::PodEvidence(match name {
+        Some(Self::Store(match name {
             "host-local" => StoreKind::HostLocal,
             "terway" | "terway-cni" => StoreKind::Terway,
             "aws-cni" => StoreKind::Aws,
@@ -89,27 +92,27 @@ impl Ipam {
     /// The same; only those that are known: a plugin of any other name may have
     /// nothing to do with addresses.
     fn of_plugin(name: &str) -> Option<Self> {
-        Self::named(name).filter(|ipam| matches!(ipam, Self::PodEvidence(_)))
+        Self::named(name).filter(|ipam| matches!(ipam, Self::Store(_)))
     }
 
     /// Its name, for people.
-    pub(super) fn name(&self) -> &str {
+    pub(in crate::detect) fn name(&self) -> &str {
         match self {
-            Self::PodEvidence(StoreKind::HostLocal) => "host-local",
-            Self::PodEvidence(StoreKind::Terway) => "Terway",
-            Self::PodEvidence(StoreKind::Aws) => "the AWS VPC CNI",
-            Self::PodEvidence(StoreKind::Calico) => "Calico",
-            Self::PodEvidence(StoreKind::Whereabouts) => "Whereabouts",
-            Self::PodEvidence(StoreKind::Cilium) => "Cilium",
+            Self::Store(StoreKind::HostLocal) => "host-local",
+            Self::Store(StoreKind::Terway) => "Terway",
+            Self::Store(StoreKind::Aws) => "the AWS VPC CNI",
+            Self::Store(StoreKind::Calico) => "Calico",
+            Self::Store(StoreKind::Whereabouts) => "Whereabouts",
+            Self::Store(StoreKind::Cilium) => "Cilium",
             Self::Other(name) => name,
         }
     }
 
     /// What it does with the address of a pod that is gone; `None` if that is
     /// not known.
-    pub(super) fn ways(&self) -> Option<&'static str> {
+    pub(in crate::detect) fn ways(&self) -> Option<&'static str> {
         let kind = match self {
-            Self::PodEvidence(kind) => kind,
+            Self::Store(kind) => kind,
             Self::Other(name) => return other_ways(name),
         };
         Some(match kind {
@@ -139,10 +142,10 @@ impl Ipam {
     }
 
     /// Whether it gives the same addresses out on other nodes.
-    pub(super) fn is_of_cluster(&self) -> bool {
+    pub(in crate::detect) fn is_of_cluster(&self) -> bool {
         matches!(
             self,
-            Self::PodEvidence(StoreKind::Calico | StoreKind::Whereabouts)
+            Self::Store(StoreKind::Calico | StoreKind::Whereabouts)
         )
     }
 }
@@ -164,11 +167,25 @@ fn other_ways(name: &str) -> Option<&'static str> {
 }
 
 /// What gave an address of a namespace out: the best source that tells.
-pub(super) fn giver(view: &View<'_>, entry: &NetnsEntry, address: IpAddr) -> Option<Giver> {
+pub(in crate::detect) fn giver(
+    view: &View<'_>,
+    entry: &NetnsEntry,
+    address: IpAddr,
+) -> Option<Giver> {
     called(view, entry, address)
         .or_else(|| reserved(view, entry, address))
         .or_else(|| configured(view, entry, address))
         .or_else(|| only_store(view))
+}
+
+/// The same by what says it of this very address: its CNI ADD, or the configuration
+/// of the network that libcni attached it to.
+pub(in crate::detect) fn named_giver(
+    view: &View<'_>,
+    entry: &NetnsEntry,
+    address: IpAddr,
+) -> Option<Giver> {
+    called(view, entry, address).or_else(|| configured(view, entry, address))
 }
 
 /// The device that an address is on.
@@ -217,7 +234,7 @@ fn called(view: &View<'_>, entry: &NetnsEntry, address: IpAddr) -> Option<Giver>
 /// The store that has it, or had it last.
 fn reserved(view: &View<'_>, entry: &NetnsEntry, address: IpAddr) -> Option<Giver> {
     let of = |kind, at| Giver {
-        ipam: Ipam::PodEvidence(kind),
+        ipam: Ipam::Store(kind),
         claim: None,
         source: "ipam",
         at,
@@ -241,7 +258,7 @@ fn reserved(view: &View<'_>, entry: &NetnsEntry, address: IpAddr) -> Option<Give
 
 /// What keeps a reservation that is written at a path. Stores of host-local may
 /// be told of without having been listed, others never.
-fn kind_of(view: &View<'_>, path: &Path) -> StoreKind {
+pub(in crate::detect) fn kind_of(view: &View<'_>, path: &Path) -> StoreKind {
     let mut stores = view.model.cni.stores();
     let its = stores.find(|listed| path.starts_with(&listed.store.path));
     its.map_or(StoreKind::HostLocal, |listed| listed.store.kind)
@@ -291,7 +308,7 @@ fn only_store(view: &View<'_>) -> Option<Giver> {
     used()
         .all(|listed| listed.store.kind == kind)
         .then(|| Giver {
-            ipam: Ipam::PodEvidence(kind),
+            ipam: Ipam::Store(kind),
             claim: Some(format!(
                 "the only reservations on this node are in {}",
                 first.store.path.display()
@@ -303,8 +320,12 @@ fn only_store(view: &View<'_>) -> Option<Giver> {
 
 /// Whether an answer is of a store of this IPAM: what was left over by another
 /// pod network says nothing.
-pub(super) fn is_answered_by(view: &View<'_>, ipam: &Ipam, answer: &StoreAnswer) -> bool {
-    let Ipam::PodEvidence(kind) = ipam else {
+pub(in crate::detect) fn is_answered_by(
+    view: &View<'_>,
+    ipam: &Ipam,
+    answer: &StoreAnswer,
+) -> bool {
+    let Ipam::Store(kind) = ipam else {
         return true;
     };
     let mut stores = answer.stores.iter();
@@ -313,7 +334,7 @@ pub(super) fn is_answered_by(view: &View<'_>, ipam: &Ipam, answer: &StoreAnswer)
 
 /// Whether one of the stores that answered is known to give an address out: that
 /// host-local has no file of it means nothing if it is of another network.
-pub(super) fn can_give(view: &View<'_>, answer: &StoreAnswer, address: IpAddr) -> bool {
+pub(in crate::detect) fn can_give(view: &View<'_>, answer: &StoreAnswer, address: IpAddr) -> bool {
     answer.stores.iter().any(|store| {
         let is_host_local = kind_of(view, store) == StoreKind::HostLocal;
         let network = view.model.cni.network_of(store);
@@ -324,7 +345,7 @@ pub(super) fn can_give(view: &View<'_>, answer: &StoreAnswer, address: IpAddr) -
 
 /// What becomes of an address. `gone` is whether the API server has forgotten
 /// the pod: while it has not, nobody takes the address back.
-pub(super) fn outlook(
+pub(in crate::detect) fn outlook(
     view: &View<'_>,
     ghost: &Ghost<'_>,
     address: IpAddr,
@@ -333,7 +354,7 @@ pub(super) fn outlook(
     gone: bool,
 ) -> Outlook {
     let Some(Giver {
-        ipam: Ipam::PodEvidence(kind),
+        ipam: Ipam::Store(kind),
         ..
     }) = giver
     else {
@@ -361,14 +382,18 @@ pub(super) fn outlook(
 
 /// Whether the pod network's agent takes back what host-local has given to pods
 /// that are gone, each time that it starts: Antrea's does.
-pub(super) fn is_emptied_at_starts(view: &View<'_>) -> bool {
+pub(in crate::detect) fn is_emptied_at_starts(view: &View<'_>) -> bool {
     let networks = view.model.cni.networks().unwrap_or_default();
     networks.iter().any(|network| network.plugin == "antrea")
 }
 
 /// The pod of the same name on this node that Terway, which keeps addresses by
 /// name, gives this one: unless it has another already.
-pub(super) fn heir<'a>(view: &View<'a>, pod: &PodRef, address: IpAddr) -> Option<&'a Pod> {
+pub(in crate::detect) fn heir<'a>(
+    view: &View<'a>,
+    pod: &PodRef,
+    address: IpAddr,
+) -> Option<&'a Pod> {
     let (namespace, name) = (pod.namespace.as_deref()?, pod.name.as_deref()?);
     let other = view.model.pods.namesake(namespace, name)?;
     let same = pod.uid.as_ref().is_none_or(|uid| other.uids.contains(uid));
@@ -376,4 +401,27 @@ pub(super) fn heir<'a>(view: &View<'a>, pod: &PodRef, address: IpAddr) -> Option
     let here = node.is_none_or(|node| node == view.settings.node);
     let free = other.ips.is_empty() || other.ips.contains(&address);
     (!same && here && free && !other.host_network).then_some(other)
+}
+
+/// The UID of the pod that a reservation is for, if anything tells.
+pub(in crate::detect) fn pod_of<'a>(
+    model: &'a Model,
+    holder: &'a ReservationHolder,
+) -> Option<&'a str> {
+    let id = holder.container_id.as_str();
+    let called = || {
+        let mut calls = model.calls.of_container(id);
+        calls.find_map(|call| call.pod.as_ref()?.uid.as_deref())
+    };
+    let listed = || {
+        let listed = heard(model)?.of_container(id)?;
+        listed.pod.uid.as_deref()
+    };
+    let inside = || {
+        let mut live = model.netns.live();
+        let its = live.find(|other| other.sandbox.has_container(id))?;
+        its.sandbox.uid()
+    };
+    let stored = || holder.pod.as_ref()?.uid.as_deref();
+    called().or_else(listed).or_else(inside).or_else(stored)
 }
