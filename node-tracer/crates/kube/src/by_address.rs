@@ -22,10 +22,10 @@ use event::{Pod, clock::Timestamp, fault};
 use sys::privileges::start_bare;
 
 const PODS: &str = "/api/v1/pods";
-/// All of a dual-stack pod's addresses, where the server selects by them; else the
-/// first one of each.
-const ALL: &str = "status.podIPs";
+/// The first address of a pod, and all of a dual-stack pod's. Older servers take the
+/// second selector and never match it, or refuse it.
 const FIRST: &str = "status.podIP";
+const ALL: &str = "status.podIPs";
 
 /// Addresses that are asked about at once.
 pub const AT_ONCE: usize = 8;
@@ -92,12 +92,14 @@ async fn pods_with(client: &Client, address: IpAddr) -> Result<Vec<Pod>, Problem
         // No pages: they are not read out of the cache.
         ListParams::default().fields(&selector).at("0")
     };
-    let cached = match list(client, PODS, &by(ALL)).await {
-        // It does not select by that.
-        Err(Problem::Status { code: 400, .. }) => list(client, PODS, &by(FIRST)).await?,
-        other => other?,
-    };
     let has = |pod: &Pod| pod.ips.contains(&address);
+    let mut cached = list(client, PODS, &by(FIRST)).await?;
+    if !cached.all().any(has) {
+        cached = match list(client, PODS, &by(ALL)).await {
+            Err(Problem::Status { code: 400, .. }) => Pods::default(),
+            other => other?,
+        };
+    }
     let (on_host, own): (Vec<Pod>, Vec<Pod>) = cached
         .all()
         .filter(|pod| has(pod))
@@ -171,7 +173,7 @@ mod tests {
         let [first, second] = server.requests().try_into().unwrap();
         assert!(first.starts_with("/api/v1/pods?"), "{first}");
         assert!(
-            first.contains("fieldSelector=status.podIPs%3D10.0.0.5"),
+            first.contains("fieldSelector=status.podIP%3D10.0.0.5"),
             "{first}"
         );
         assert!(first.contains("resourceVersion=0"), "{first}");
@@ -196,20 +198,27 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_does_not_select_by_all_addresses_is_asked_for_the_first() {
-        let server = Server::new(|path, _| match path.contains("podIPs") {
-            true => Reply::Json(400, status(400, "field label not supported: status.podIPs")),
-            false => Reply::Json(200, one("10.0.0.5", false)),
-        });
-        assert_eq!(names(&ask(&server)), ["a"]);
-        assert_eq!(server.requests().len(), 3);
+    fn a_second_address_is_found_where_the_server_selects_by_all_of_them() {
+        let found = |selects: u16| {
+            let server = Server::new(move |path, _| match path.contains("podIPs") {
+                true if selects == 400 => Reply::Json(400, status(400, "not supported")),
+                true => Reply::Json(200, one("10.0.0.5", false)),
+                false if path.contains("metadata.name") => Reply::Json(200, one("10.0.0.5", false)),
+                false => Reply::Json(200, page(&[], 7, "")),
+            });
+            let answer = ask(&server);
+            assert_eq!(answer.failure, None);
+            names(&answer).len()
+        };
+        assert_eq!(found(200), 1);
+        assert_eq!(found(400), 0, "it has answered by the first");
     }
 
     #[test]
     fn a_server_that_selects_nothing_makes_nobody_a_holder() {
         let server = Server::listing(Reply::Json(200, one("10.0.0.9", false)));
         assert_eq!(ask(&server).found, [(ip(), Vec::new())]);
-        assert_eq!(server.requests().len(), 1);
+        assert_eq!(server.requests().len(), 2);
     }
 
     #[test]

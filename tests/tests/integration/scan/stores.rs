@@ -135,8 +135,9 @@ fn scan_tells_a_running_pods_missing_reservation_and_how_to_put_it_back() -> any
     let restore = steps.find(|step| step.starts_with("flock "));
     let restore = restore.with_context(|| format!("no command: {found:#}"))?;
     let paste = || -> anyhow::Result<bool> {
-        let mut shell = stage.node.command("sh")?;
-        Ok(shell.args(["-c", restore]).status()?.success())
+        let mut shell = Command::new("chroot");
+        let shell = shell.arg(stage.node.root()).args(["sh", "-c", restore]);
+        Ok(shell.status()?.success())
     };
     ensure!(paste()?, "{restore}");
     ensure!(

@@ -13,7 +13,8 @@
 //! 4. the store is the one in use: host-local's folder of this very network; any
 //!    other has an address of another pod that lives here.
 //!
-//! A CNI DEL of the sandbox, begun or ended, explains it.
+//! A CNI DEL of the sandbox, begun or ended, explains it. That another namespace of
+//! this node has the address, too, is duplicate-address, which asks the store itself.
 
 mod telling;
 
@@ -23,7 +24,7 @@ use crate::{
     detect::{
         View,
         facts::{
-            ghosts,
+            conflicts, ghosts,
             inner::is_inner,
             ipam::{self, Giver, Ipam},
         },
@@ -141,6 +142,11 @@ impl<'a> Unreserved<'a> {
         if let Some(holder) = &answer.holder
             && !is_anothers(model, entry, holder)
         {
+            return None;
+        }
+        // Who has an address that another one on this node has, too, is the matter
+        // of duplicate-address.
+        if !conflicts::rivals(view, entry, address).is_empty() {
             return None;
         }
         let giver = ipam::named_giver(view, entry, address)?;

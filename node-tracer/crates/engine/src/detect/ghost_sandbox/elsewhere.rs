@@ -32,8 +32,14 @@ pub(super) struct Taker<'a> {
 
 impl<'a> Taker<'a> {
     pub(super) fn of(view: &View<'a>, entry: &NetnsEntry, address: IpAddr) -> Option<Self> {
-        // Without this node's name in Kubernetes nobody is another one's.
-        let here = node_word(view)?;
+        // Without this node's name in Kubernetes nobody is another one's. Who vouches for
+        // its pods knows it by that name.
+        let list = view.model.pods.list();
+        let is_named = node_word(view).is_some() || list.is_some_and(|list| list.vouched);
+        let here = view.settings.node.as_str();
+        if !is_named {
+            return None;
+        }
         let known = view.model.cluster.get(address)?;
         let mut pods = known.pods.iter();
         let is_own = |pod: &Pod| {

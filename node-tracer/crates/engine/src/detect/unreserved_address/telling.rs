@@ -26,10 +26,7 @@ impl Unreserved<'_> {
             None => format!("{address} of running {whose} is not reserved"),
             Some(_) => format!("{address} of running {whose} is reserved for somebody else"),
         };
-        let is_critical = match self.holder {
-            None => self.can_give,
-            Some(_) => self.is_shared(view),
-        };
+        let is_critical = self.holder.is_none() && self.can_give;
         Finding {
             rule: Rule::UnreservedAddress,
             severity: match is_critical {
@@ -49,7 +46,7 @@ impl Unreserved<'_> {
             addresses: vec![address],
             holders: holders_of(view.model, entry),
             evidence: self.evidence(view),
-            unknown: self.unknown(view),
+            unknown: self.unknown(),
             advice: self.advice(view),
             detail: Detail {
                 first_seen: !self.answer.is_news,
@@ -57,15 +54,6 @@ impl Unreserved<'_> {
                 ..Detail::default()
             },
         }
-    }
-
-    /// Whether the one that it is reserved for lives on this node, too.
-    fn is_shared(&self, view: &View<'_>) -> bool {
-        let Some(holder) = self.holder else {
-            return false;
-        };
-        let mut live = view.model.netns.live();
-        live.any(|other| other.sandbox.has_container(&holder.container_id))
     }
 
     fn evidence(&self, view: &View<'_>) -> Vec<Evidence> {
@@ -105,7 +93,7 @@ impl Unreserved<'_> {
         claims
     }
 
-    fn unknown(&self, view: &View<'_>) -> Vec<String> {
+    fn unknown(&self) -> Vec<String> {
         let address = self.address;
         let mut unknown = Vec::new();
         if !self.answer.is_news {
@@ -124,9 +112,9 @@ impl Unreserved<'_> {
                 _ => format!("whether {name} gives {address} out before it starts again"),
             });
         }
-        if self.holder.is_some() && !self.is_shared(view) {
+        if self.holder.is_some() {
             unknown.push(String::from(
-                "whose the other reservation is: its container is on no netns of this node",
+                "whether the other one uses it: no other netns on this node has it",
             ));
         }
         unknown
