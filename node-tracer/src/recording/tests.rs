@@ -350,7 +350,8 @@ fn kind(what: &What) -> usize {
         What::UntrustedCalls { .. } => 37,
         What::TasksBlocked { .. } => 38,
         What::UntrustedNetns { .. } => 39,
-        What::TasksOomKilled { .. } => 40,
+        What::TasksOomKilled { .. } => 41,
+        What::PodsWithAddress { .. } => 42,
     }
 }
 

@@ -1,12 +1,15 @@
 //! Names that want to act on a terminal, and a container that plays a CNI plugin.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use node_tracer_tests::flood::NOBODY;
 use node_tracer_tests::hangfs::HangFs;
+use node_tracer_tests::look;
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::process::PodProcess;
 use node_tracer_tests::scratch::Scratch;
@@ -196,4 +199,65 @@ fn hostile_names_are_escaped() -> anyhow::Result<()> {
         ensure!(!part.contains(SECRET), "the secret: {part}");
     }
     Ok(())
+}
+
+test!(
+    &[
+        Need::Root,
+        Need::Tracer,
+        IP,
+        Need::Program("setpriv", "util-linux"),
+        Need::Program("unshare", "util-linux"),
+    ],
+    hostile_names_of_a_users_mounts_name_nothing_on_the_node
+);
+/// A user without any right keeps a namespace of root's by a mount of its own,
+/// over the path of another one.
+fn hostile_names_of_a_users_mounts_name_nothing_on_the_node() -> anyhow::Result<()> {
+    let (mut kept, other) = (Netns::create()?, Netns::create()?);
+    kept.ip("link add eth0 type veth peer name eth1")?;
+    kept.ip(&format!("addr add {ADDRESS}/24 dev eth0"))?;
+    let (inode, from, over) = (kept.inode(), kept.path().display(), other.path().display());
+    let commands = format!(
+        "mount --make-rprivate / && mount --bind {from} {over} && echo there && exec cat >/dev/null"
+    );
+    let user = NOBODY.to_string();
+    let mut child = Command::new("setpriv")
+        .args(["--reuid", &user, "--regid", &user, "--clear-groups"])
+        .args([
+            "unshare",
+            "--map-root-user",
+            "--mount",
+            "sh",
+            "-c",
+            &commands,
+        ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("setpriv")?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().context("no pipe")?).read_line(&mut line)?;
+    let seen = (|| {
+        ensure!(line == "there\n", "a user cannot mount it");
+        kept.delete()?;
+        let look = look::on_host("explain", &["--pods", "none", "--cri", "none", ADDRESS])?;
+        let netns = look.explanation()?["netns"].as_array();
+        let netns = netns.and_then(|all| all.iter().find(|one| one["inode"] == inode));
+        let holders = netns.context("it is not found")?["holders"].as_array();
+        let paths: Vec<&str> = holders
+            .context("no holders")?
+            .iter()
+            .filter_map(|holder| holder["path"].as_str())
+            .collect();
+        let root = format!("/proc/{}/root", child.id());
+        ensure!(
+            !paths.is_empty() && paths.iter().all(|path| path.starts_with(&root)),
+            "{paths:?}, not in {root}"
+        );
+        Ok(())
+    })();
+    drop(child.stdin.take());
+    child.wait()?;
+    seen
 }

@@ -17,6 +17,7 @@ pub mod clock;
 pub mod explanation;
 pub mod fault;
 pub mod finding;
+pub mod mount;
 pub mod not_checked;
 pub mod order;
 pub mod record;
@@ -114,6 +115,8 @@ pub enum What {
         tasks: Vec<Task>,
         /// How many tasks there are.
         task_count: usize,
+        /// Where it is mounted. What is mounted where a user can mount is at
+        /// [`mount::of_process`].
         #[serde(serialize_with = "as_text")]
         mounts: Vec<PathBuf>,
         /// Descriptors of it; looked for only where there is neither a task

@@ -245,7 +245,8 @@ impl NetnsTable {
         entry.fds = held.fds.to_vec();
         entry.sockets = held.sockets.to_vec();
         let room = MAX_PATHS.saturating_sub(entry.paths.len());
-        entry.paths.extend(held.mounts.iter().take(room).cloned());
+        let paths: Vec<_> = entry.node_mounts().take(room).cloned().collect();
+        entry.paths.extend(paths);
         true
     }
 

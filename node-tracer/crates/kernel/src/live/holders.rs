@@ -91,7 +91,7 @@ impl Holders {
         let read: HashSet<u32> = all.map(|mount| mount.mount_ns).collect();
         for (inode, mounts) in found {
             for mount in mounts {
-                self.add_mount(inode, mount.path, mount.mount_ns);
+                self.add_mount(inode, mount.on_node(), mount.mount_ns);
             }
         }
         self.mounts_whole = whole;
@@ -292,6 +292,7 @@ mod tests {
             mount_ns: *mount_ns,
             tid: 7,
             host: *mount_ns == HOST,
+            of_user: false,
         };
         BTreeMap::from([(inode, all.iter().map(mount).collect())])
     }

@@ -19,6 +19,7 @@ use std::{
 };
 
 use ::procfs::process::MountInfo;
+use sys::syscall::user_namespace_of;
 
 use super::{
     PROCESS_PATIENCE, Procfs, ProcfsError, each::MAX_HUNG, namespace_inode, numbers, read_link,
@@ -52,6 +53,19 @@ pub struct NsfsMount {
     pub tid: u32,
     /// It is the host's own: that of process 1 and of the kernel's threads.
     pub host: bool,
+    /// The mount namespace belongs to another user namespace than the node's: in
+    /// it a user mounts what it likes.
+    pub of_user: bool,
+}
+
+impl NsfsMount {
+    /// Where it is, on the node.
+    pub fn on_node(&self) -> PathBuf {
+        match self.of_user {
+            true => event::mount::of_process(self.tid, &self.path),
+            false => self.path.clone(),
+        }
+    }
 }
 
 /// All mounts of network namespaces.
@@ -91,6 +105,7 @@ impl Procfs {
             unread: answers.hung.into_iter().collect(),
             ..NsfsMounts::default()
         };
+        let users = self.host_users();
         let (mut seen, mut hung, mut long) = (BTreeSet::new(), 0, 0);
         for (pid, member) in members {
             let member = match member {
@@ -122,7 +137,16 @@ impl Procfs {
                         found.partial = true;
                         found.unread.push(ProcfsError::TooLong { path });
                     }
-                    found.add(lines.mounts, &member, Some(pid) == first);
+                    let host = Some(pid) == first;
+                    let owner = || {
+                        let path = member.folder.join("ns/mnt");
+                        let owner = self.bounded(self.patience, path, owner_of);
+                        owner.ok().flatten()
+                    };
+                    let of_user = !host
+                        && !lines.mounts.is_empty()
+                        && owner().is_some_and(|owner| !users.has(owner));
+                    found.add(lines.mounts, &member, host, of_user);
                 }
                 // Gone meanwhile: the next process may still be in it.
                 Ok(None) => continue,
@@ -183,16 +207,29 @@ pub(super) fn mount_namespace(proc: &Path, pid: u32) -> Result<Option<Member>, P
     Ok(None)
 }
 
+/// The user namespace that a mount namespace belongs to; `None` if the kernel
+/// does not tell, as of one that is not below the tracer's own.
+fn owner_of(mount_ns: &Path) -> Result<Option<u32>, ProcfsError> {
+    let owner = || -> io::Result<u32> {
+        let owner = user_namespace_of(fs::File::open(mount_ns)?)?;
+        u32::try_from(owner.metadata()?.ino()).map_err(io::Error::other)
+    };
+    Ok(owner().ok())
+}
+
 impl NsfsMounts {
-    fn add(&mut self, mounts: Vec<NsfsLine>, member: &Member, host: bool) {
+    fn add(&mut self, mounts: Vec<NsfsLine>, member: &Member, host: bool, of_user: bool) {
         for NsfsLine { inode, path, .. } in mounts {
             let paths = self.mounts.entry(inode).or_default();
-            if paths.len() < MAX_PATHS {
+            // A user's mounts begin as a copy of the node's.
+            let is_copy = of_user && paths.iter().any(|of| !of.of_user && of.path == path);
+            if paths.len() < MAX_PATHS && !is_copy {
                 paths.push(NsfsMount {
                     path,
                     mount_ns: member.mount_ns,
                     tid: member.tid,
                     host,
+                    of_user,
                 });
             }
         }

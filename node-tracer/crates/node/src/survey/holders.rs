@@ -56,8 +56,9 @@ impl Holders<'_> {
         let tasks = tasks.map(Vec::as_slice).unwrap_or_default();
         let mut mounts: Vec<PathBuf> = Vec::new();
         for mount in self.places.mounts.get(&inode).into_iter().flatten() {
-            if !mounts.contains(&mount.path) {
-                mounts.push(mount.path.clone());
+            let path = mount.on_node();
+            if !mounts.contains(&path) {
+                mounts.push(path);
             }
         }
         let named = tasks.iter().take(MAX_HOLDERS);

@@ -346,8 +346,10 @@ fn exists(model: &Model, netns: Netns) -> bool {
 /// own device, and nothing tells which sandbox's, nor its address. One in which no
 /// device is left is nobody's any more.
 fn is_nameless(model: &Model, entry: &NetnsEntry) -> bool {
-    let is_sandboxes =
-        || has_sandbox_mount(entry) || (entry.mounts.is_empty() && own::hides_address(entry));
+    let is_sandboxes = || {
+        has_sandbox_mount(entry)
+            || (entry.node_mounts().next().is_none() && own::hides_address(entry))
+    };
     let devices = entry.wiring.as_ref().map(|wiring| &wiring.devices);
     let is_wired = devices.is_some_and(|devices| !devices.is_empty());
     let mut held = entry.addresses.iter();

@@ -21,7 +21,7 @@ mod name;
 
 use std::{collections::HashMap, path::Path, time::Duration};
 
-use event::{Attachment, RuntimeSandbox, clock::Timestamp, wording::advice::commented};
+use event::{Attachment, RuntimeSandbox, clock::Timestamp, mount, wording::advice::commented};
 
 /// What making a sandbox, or removing one, may take.
 const SETTLED: Duration = Duration::from_secs(60);
@@ -225,39 +225,49 @@ fn tie<'a>(model: &Model, entry: &'a NetnsEntry) -> Option<Tie<'a>> {
 
 /// Whether a namespace is mounted as runtimes mount those of sandboxes.
 pub fn has_sandbox_mount(entry: &NetnsEntry) -> bool {
-    let mut mounts = entry.mounts.iter();
-    mounts.any(|path| name::is_sandbox(path, true))
+    entry.node_mounts().any(|path| name::is_sandbox(path, true))
 }
 
 /// Whether somebody other than a runtime has given the namespace a name: then
 /// it is kept on purpose.
 pub fn is_named_by_others(entry: &NetnsEntry) -> bool {
-    let mut mounts = entry.mounts.iter();
-    mounts.any(|path| !name::is_sandbox(path, true))
+    entry
+        .node_mounts()
+        .any(|path| !name::is_sandbox(path, true))
 }
 
 /// Mounts of a namespace whose removal is advised one by one.
 const MOUNTS: usize = 3;
+
+/// Copies of the node's mounts cannot be unmounted in a user's mount namespace:
+/// they go with its processes.
+const USERS: &str = "a user process, its own mounts hold the netns open, look again for others";
 
 /// How to end what holds a namespace open in which no task is, in steps.
 pub fn release(entry: &NetnsEntry) -> Vec<String> {
     let mut steps = Vec::new();
     if !entry.mounts.is_empty() {
         for path in entry.mounts.iter().take(MOUNTS) {
-            let unmount = Command::new("umount").word(path);
-            let remove = Command::new("rm -f").word(path);
-            steps.push(commented(unmount.and(&remove), "nothing runs in it"));
+            steps.push(match mount::process(path) {
+                Some((tid, _)) => commented(format!("kill -9 {tid}"), USERS),
+                None => {
+                    let unmount = Command::new("umount").word(path);
+                    let remove = Command::new("rm -f").word(path);
+                    commented(unmount.and(&remove), "nothing runs in it")
+                }
+            });
         }
-        let name = entry.mounts.first().and_then(|path| path.file_name());
-        let whose = Command::new("grep -l").word(name.unwrap_or_default());
-        steps.push(String::from(
-            "\"not mounted\" or \"device or resource busy\": another mount namespace has the \
-             mount; unmount it there",
-        ));
-        let whose = whose.own("/proc/[0-9]*/mountinfo");
-        steps.push(commented(whose, "the PIDs that still see the mount"));
-        if let Some(path) = entry.mounts.first() {
-            let unmount = Command::new("nsenter -t PID -m umount").word(path);
+        if let Some(path) = entry.node_mounts().next() {
+            steps.push(String::from(
+                "\"not mounted\" or \"device or resource busy\": another mount namespace has the \
+                 mount; unmount it there",
+            ));
+            let whose = Command::new("grep -l").word(path.file_name().unwrap_or_default());
+            let whose = whose.own("/proc/[0-9]*/mountinfo");
+            steps.push(commented(whose, "the PIDs that still see the mount"));
+            // By the node's own program: one in there is whatever its owner has put
+            // there.
+            let unmount = Command::new("umount -N PID").word(path);
             steps.push(commented(unmount, "fill in PID"));
         }
     } else if let Some(first) = entry.fds.first() {

@@ -209,6 +209,21 @@ fn an_ordinary_deletion_is_given_time() {
     assert_eq!(node.of_rule(500, GHOST), []);
 }
 
+/// A user has mounted it over the path of a pod that runs.
+#[test]
+fn what_a_user_calls_its_mount_is_no_path_of_the_node() {
+    let mut story = without(|what| matches!(what, What::TaskBlocked { .. }));
+    let users = "/proc/77/root/run/netns/cni-0a1b2c3d-0000-4000-8000-000000000001";
+    story.push(holders(64, 100, &[], &[users]));
+    let finding = ghost(&story, 90).unwrap();
+    assert_eq!(finding.holders, [Holder::Mount { path: users.into() }]);
+    let has = |text: &str| finding.advice.iter().any(|step| step.contains(text));
+    assert!(
+        has("kill -9 77    # ") && !has("/run/netns"),
+        "{finding:#?}"
+    );
+}
+
 #[test]
 fn a_mount_alone_counts_after_the_same_time() {
     let mut story = without(|what| matches!(what, What::TaskBlocked { .. }));

@@ -236,6 +236,13 @@ impl NetnsEntry {
         }
     }
 
+    /// Where the node itself has mounted it: a user's mounts keep it as well, but
+    /// what they are called says nothing.
+    pub fn node_mounts(&self) -> impl Iterator<Item = &PathBuf> {
+        let mounts = self.mounts.iter();
+        mounts.filter(|path| event::mount::process(path).is_none())
+    }
+
     /// Whether its holders were looked for and there was none: the kernel
     /// keeps it for something else, such as a socket.
     pub fn is_held_by_nothing_found(&self) -> bool {

@@ -203,3 +203,34 @@ fn a_path_that_nobody_could_open_is_cut() {
     assert_eq!(found.inode, 4_026_532_000);
     assert_eq!(found.path.as_os_str().len(), MAX_PATH + CUT.len());
 }
+
+#[test]
+fn a_users_mount_is_told_by_its_process_and_a_copy_of_the_nodes_is_none() {
+    let lines = |paths: &[&str]| -> Vec<NsfsLine> {
+        let line = |path: &&str| NsfsLine {
+            id: 1,
+            inode: 9,
+            path: PathBuf::from(path),
+        };
+        paths.iter().map(line).collect()
+    };
+    let member = |tid: u32| Member {
+        tid,
+        folder: PathBuf::new(),
+        mount_ns: tid,
+        uid: 0,
+    };
+    let mut found = NsfsMounts::default();
+    found.add(lines(&["/run/netns/a"]), &member(1), true, false);
+    found.add(
+        lines(&["/run/netns/a", "/run/netns/b"]),
+        &member(7),
+        false,
+        true,
+    );
+    let told = found.mounts[&9].iter().map(NsfsMount::on_node);
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        ["/run/netns/a", "/proc/7/root/run/netns/b"].map(PathBuf::from)
+    );
+}
