@@ -182,6 +182,8 @@ impl Lanes {
             | What::NetworksListed { .. }
             | What::MaxPods { .. }
             | What::NetnsDevices { .. }
+            | What::NetnsForwarding { .. }
+            | What::PciListed { .. }
             | What::ClockStepped { .. }
             | What::Tick => {}
         }
