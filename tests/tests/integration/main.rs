@@ -29,6 +29,7 @@ mod netns;
 mod node;
 mod notify;
 mod packaging;
+mod path;
 mod privileges;
 mod recorder;
 mod recording;
@@ -54,6 +55,7 @@ fn main() -> std::process::ExitCode {
         metrics::TESTS,
         notify::TESTS,
         packaging::TESTS,
+        path::TESTS,
         privileges::TESTS,
         recording::TESTS,
         replay::TESTS,

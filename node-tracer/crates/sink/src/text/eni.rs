@@ -172,7 +172,7 @@ mod tests {
             unknown: Vec::new(),
         };
         let paint = Painter {
-            color: false,
+            colour: false,
             width: 110,
         };
         let expected = "\
