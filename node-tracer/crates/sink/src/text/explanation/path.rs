@@ -10,7 +10,18 @@ const RULES: usize = 8;
 impl Page {
     /// The way in one line, and what is to be said of it.
     pub(super) fn short_path(&mut self, part: &PathPart) {
-        self.one("path", &Printable(way(part)).to_string());
+        // The rule by its priority: what it selects shows in the route, mostly.
+        let rule = |rule: &String| match rule.split_once(':') {
+            Some((priority, _)) => format!("rule {priority}"),
+            None => rule.clone(),
+        };
+        let table = part.table.iter().map(|table| format!("table {table}"));
+        let steps: Vec<String> = part.rule.iter().map(rule).chain(table).collect();
+        let short = match steps.is_empty() {
+            true => way(part),
+            false => [steps, after_rule(part)].concat().join(" > "),
+        };
+        self.one("path", &Printable(short).to_string());
         let style = style(part);
         if style != Style::Plain {
             self.verdict(part, style);
@@ -71,12 +82,17 @@ fn way(part: &PathPart) -> String {
     let Some(rule) = &part.rule else {
         return String::from("no route");
     };
-    let mut steps = vec![format!("rule {rule}")];
-    steps.push(part.route.clone().unwrap_or_else(|| part.kind.clone()));
+    let steps = [vec![format!("rule {rule}")], after_rule(part)].concat();
+    steps.join(" > ")
+}
+
+/// Route, port and pod.
+fn after_rule(part: &PathPart) -> Vec<String> {
+    let mut steps = vec![part.route.clone().unwrap_or_else(|| part.kind.clone())];
     steps.extend(part.port.as_ref().map(|port| format!("port {port}")));
     steps.extend(part.comes_to.as_ref().map(|end| match &end.pod {
         Some(pod) => pod.label(),
         None => format!("netns {}", end.netns.inode),
     }));
-    steps.join(" > ")
+    steps
 }
