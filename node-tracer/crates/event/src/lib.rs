@@ -92,8 +92,8 @@ pub enum What {
         /// Whether it is the host's own.
         host: bool,
         /// Of several such, the node's: the container runtime runs in it and plugs
-        /// pods into it. A node can be in a namespace itself.
-        #[serde(default, skip_serializing_if = "is_false")]
+        /// pods into it. A node can be in a namespace itself. (`node` is the frame's.)
+        #[serde(rename = "has_runtime", default, skip_serializing_if = "is_false")]
         node: bool,
         /// As in [`What::NetnsCreated`].
         #[serde(default, skip_serializing_if = "Option::is_none")]
