@@ -283,6 +283,11 @@ impl Config {
             common,
             stall,
         } = cli;
+        Self::answer(common, stall)
+    }
+
+    /// What a look was asked for that prints one answer.
+    pub(crate) fn answer(common: &cli::Common, stall: &cli::Stall) -> Result<Self, ConfigError> {
         let config = Self {
             stall_threshold: stall.threshold,
             ..Self::common(common, false)?

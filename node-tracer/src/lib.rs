@@ -141,6 +141,12 @@ fn run(command: &Command) -> anyhow::Result<u8> {
             apart::begin();
             Ok(commands::explain::run(&options.subject, &config)?.code())
         }
+        Command::Eni(cli::Eni { common, stall }) => {
+            let config = Config::answer(common, stall)?;
+            privileges::keep(config.privileges.look());
+            apart::begin();
+            Ok(commands::eni::run(&config)?.code())
+        }
         Command::Replay(options) => {
             privileges::keep(privileges::READ);
             Ok(replay::run(&config::Replay::new(options)?)?.code())

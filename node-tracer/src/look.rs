@@ -31,7 +31,7 @@ use event::{
 use node::{
     bundles, cni, containers, cri,
     hostlocal::{self, Stores},
-    kubelet,
+    kubelet, pci,
     pods::{Listing, PodsError, PodsReader},
     procfs::{Bounded, NoAnswer, Procfs},
     root::Root,
@@ -40,6 +40,8 @@ use node::{
 
 /// How long the container runtime may take to answer.
 const CRI_PATIENCE: Duration = Duration::from_millis(1_000);
+/// How long it may take to connect to it.
+const LISTENER_PATIENCE: Duration = Duration::from_millis(200);
 /// How long CNI's files may take.
 const FILES_PATIENCE: Duration = Duration::from_millis(1_000);
 
@@ -202,7 +204,12 @@ impl<'a> Looker<'a> {
     /// Tasks, namespaces, devices. Returns the processes that may be shims.
     fn kernel(&self, looked: &mut Looked) -> anyhow::Result<Vec<u32>> {
         let started = Instant::now();
-        let found = survey::survey(&self.procfs, self.config.stall_threshold, self.asked)?;
+        let found = survey::survey(
+            &self.procfs,
+            self.config.stall_threshold,
+            self.asked,
+            self.listener(),
+        )?;
         tracing::debug!("the kernel's state took {:?}", started.elapsed());
         looked.items.push(CoverageItem {
             signal: String::from("kernel"),
@@ -214,6 +221,14 @@ impl<'a> Looker<'a> {
             unknown: found.unread,
         });
         looked.events.extend(found.events);
+        let root = Arc::clone(&self.root);
+        let reads = self.procfs.bounded_reads();
+        let functions = reads.read(FILES_PATIENCE, move || pci::functions(&root));
+        if let Some(functions) = functions.ok().flatten() {
+            let what = What::PciListed { functions };
+            let time = sys::clock::now();
+            looked.events.push(Event { time, what });
+        }
         if !found.nets_whole {
             looked
                 .events
@@ -225,20 +240,40 @@ impl<'a> Looker<'a> {
         Ok(found.shims)
     }
 
+    /// The runtime's sockets.
+    ///
+    /// # Errors
+    /// Where they are named or lie does not answer.
+    fn endpoints(&self) -> Result<Vec<cri::Endpoint>, NoAnswer> {
+        match &self.config.cri {
+            Cri::None => Ok(Vec::new()),
+            Cri::Auto => {
+                let root = self.config.node.root.clone();
+                let find = move || cri::endpoints(&root);
+                self.procfs.bounded_reads().read(FILES_PATIENCE, find)
+            }
+            Cri::Endpoint(text) => Ok(cri::Endpoint::parse(text).into_iter().collect()),
+        }
+    }
+
+    /// The process that listens on the runtime's socket: where it runs pods are
+    /// plugged in.
+    fn listener(&self) -> Option<u32> {
+        let (root, procfs) = (&self.config.node.root, &self.procfs);
+        let endpoints = self.endpoints().unwrap_or_default();
+        let mut listeners = endpoints.iter();
+        listeners.find_map(|each| cri::listener(each, root, procfs, LISTENER_PATIENCE))
+    }
+
     /// Asks the runtime's sockets, all at once.
     fn ask_runtime(&self) -> Asked {
         let root = self.config.node.root.clone();
-        let endpoints = match &self.config.cri {
-            Cri::None => return Asked::Not(answers::not_asked("--cri none")),
-            Cri::Auto => {
-                let inner = root.clone();
-                let find = move || cri::endpoints(&inner);
-                match self.procfs.bounded_reads().read(FILES_PATIENCE, find) {
-                    Ok(endpoints) => endpoints,
-                    Err(error) => return Asked::Not(answers::not_asked(&fault::chain(&error))),
-                }
-            }
-            Cri::Endpoint(text) => cri::Endpoint::parse(text).into_iter().collect(),
+        if self.config.cri == Cri::None {
+            return Asked::Not(answers::not_asked("--cri none"));
+        }
+        let endpoints = match self.endpoints() {
+            Ok(endpoints) => endpoints,
+            Err(error) => return Asked::Not(answers::not_asked(&fault::chain(&error))),
         };
         if endpoints.is_empty() {
             let reason = format!("{NO_RUNTIME}; give --cri ENDPOINT");

@@ -7,6 +7,9 @@ use serde_json::{Value, json};
 
 use crate::repair::testing::{at, plan, release};
 use event::{
+    PodRef,
+    eni::{Eni, EniKind, EniPod, EniProblem, Enis},
+    finding::Severity,
     record::Record,
     repair::outcome::{Action, Outcome, Result as Became, Totals},
 };
@@ -67,6 +70,38 @@ fn golden() -> Vec<Value> {
     records
 }
 
+/// A network device of the node, and what depends on it.
+fn of_eni() -> Value {
+    let eni = Eni {
+        name: Some(String::from("eth1")),
+        kind: EniKind::VirtualFunction,
+        mac: Some(String::from("02:00:00:00:00:03")),
+        pci: Some(String::from("0000:00:06.2")),
+        physical_function: Some(String::from("0000:00:06.0")),
+        netns: None,
+        host: true,
+        up: true,
+        addresses: vec![IpAddr::from([10, 0, 0, 9])],
+        tables: vec![2],
+        rules: vec![String::from("1536: from 10.0.0.5 lookup 2")],
+        pods: vec![EniPod {
+            pod: PodRef::default(),
+            address: None,
+            by: String::from("rule"),
+        }],
+        problems: vec![EniProblem {
+            severity: Severity::Warning,
+            text: String::from("it is down"),
+            finding: None,
+        }],
+    };
+    let enis = Enis {
+        interfaces: vec![eni],
+        unknown: vec![String::from("netns 5")],
+    };
+    serde_json::to_value(Record::eni("node-1", at(0), &enis)).unwrap()
+}
+
 /// A plan, what became of it, and the totals.
 fn of_repair() -> [Value; 3] {
     let plan = plan(vec![release("10.0.0.5"), release("fd00::5")]);
@@ -92,7 +127,11 @@ fn of_repair() -> [Value; 3] {
 #[test]
 fn each_record_is_as_its_schema_says() {
     let schema = Schema::read();
-    let records: Vec<Value> = golden().into_iter().chain(of_repair()).collect();
+    let records: Vec<Value> = golden()
+        .into_iter()
+        .chain(of_repair())
+        .chain([of_eni()])
+        .collect();
     for record in &records {
         schema.check(record).unwrap();
     }
@@ -101,6 +140,7 @@ fn each_record_is_as_its_schema_says() {
         "event",
         "finding",
         "explanation",
+        "eni",
         "plan",
         "repair",
         "repair-summary",

@@ -21,7 +21,7 @@ use anyhow::Context as _;
 use crate::netns::Netns;
 use crate::{
     bare, containerd, crowd, flood, fuse, journald, keeper, kube, memory, process, rtnl, runtime,
-    stuck, wait,
+    scripted_cri, stuck, wait,
 };
 
 const MARK: &str = "stage-helper";
@@ -102,6 +102,9 @@ fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
         (flood::EXECS, [user, each, life]) => {
             let life = Duration::from_millis(life.parse()?);
             flood::execute_without_end(user.parse()?, each.parse()?, life)
+        }
+        (scripted_cri::ROLE, [socket, sandboxes]) => {
+            scripted_cri::serve_until_closed(socket, sandboxes)
         }
         ("hold-rtnl", [file]) => rtnl::hold(file),
         ("keep", [kind, path]) => keeper::keep(kind, path),

@@ -3,9 +3,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
+use std::io::Read as _;
 use std::net::IpAddr;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::Child;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -26,6 +28,8 @@ use crate::cri::message::{
     PodIp, PodSandbox, PodSandboxMetadata, PodSandboxStatus, PodSandboxStatusResponse,
     StatusRequest,
 };
+use crate::netns::Netns;
+use crate::{helper, wait};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
@@ -137,6 +141,58 @@ impl Drop for ScriptedCri {
             let _ = thread.join();
         }
     }
+}
+
+/// The helper that is a runtime in a namespace of its own.
+pub(crate) const ROLE: &str = "scripted-cri";
+
+/// A runtime that is a process in a network namespace. It ends when this is dropped.
+#[derive(Debug)]
+pub struct RuntimeProcess(Child);
+
+impl RuntimeProcess {
+    /// Starts one with these sandboxes: ID, address, and path of the namespace.
+    pub fn start(
+        netns: &Netns,
+        socket: &Path,
+        sandboxes: &[(String, IpAddr, String)],
+    ) -> anyhow::Result<Self> {
+        let mut command = helper::command(None, Some(netns), ROLE);
+        let command = command.arg(socket).arg(serde_json::to_string(sandboxes)?);
+        let this = Self(command.spawn().context("the runtime")?);
+        wait::until("the runtime listens", Duration::from_secs(10), || {
+            Ok(socket.exists().then_some(()))
+        })?;
+        Ok(this)
+    }
+}
+
+impl Drop for RuntimeProcess {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+pub(crate) fn serve_until_closed(socket: &str, sandboxes: &str) -> anyhow::Result<()> {
+    let cri = ScriptedCri::start(Path::new(socket))?;
+    let sandboxes: Vec<(String, IpAddr, String)> = serde_json::from_str(sandboxes)?;
+    for (id, address, netns) in sandboxes {
+        let sandbox = Sandbox {
+            name: format!("pod-{}", id.get(..8).unwrap_or(&id)),
+            namespace: String::from("shop"),
+            uid: id.clone(),
+            ready: true,
+            addresses: vec![address],
+            netns: Some(netns),
+            ..Sandbox::default()
+        };
+        cri.put(&id, sandbox);
+    }
+    std::io::stdin()
+        .read_to_end(&mut Vec::new())
+        .context("stdin")?;
+    Ok(())
 }
 
 async fn serve(listener: UnixListener, script: Arc<Mutex<Script>>) -> std::io::Result<()> {

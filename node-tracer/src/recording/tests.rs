@@ -86,6 +86,18 @@ fn samples() -> Vec<Event> {
             &[route_to(5, 2), default_route(ip(1), 2)],
             &[neighbour(2, "permanent")],
         ),
+        forwards(1, 100, &whole_forwarding()),
+        at(
+            1,
+            What::PciListed {
+                functions: vec![event::PciFunction {
+                    address: "0000:00:06.2".into(),
+                    driver: "mlx5_core".into(),
+                    physical: Some("0000:00:06.0".into()),
+                    carries: vec!["virtio1".into()],
+                }],
+            },
+        ),
         at(
             1,
             What::SourceFailed {
@@ -333,6 +345,8 @@ fn kind(what: &What) -> usize {
         What::NetworksListed { .. } => 20,
         What::StoreListed { .. } => 21,
         What::NetnsDevices { .. } => 22,
+        What::NetnsForwarding { .. } => 42,
+        What::PciListed { .. } => 43,
         What::SourceFailed { .. } => 23,
         What::SourceRecovered { .. } => 24,
         What::EventsLost { .. } => 25,
@@ -351,7 +365,7 @@ fn kind(what: &What) -> usize {
         What::TasksBlocked { .. } => 38,
         What::UntrustedNetns { .. } => 39,
         What::TasksOomKilled { .. } => 41,
-        What::PodsWithAddress { .. } => 42,
+        What::PodsWithAddress { .. } => 44,
     }
 }
 
@@ -359,7 +373,7 @@ fn kind(what: &What) -> usize {
 fn every_kind_of_event_reads_back_as_it_was() {
     let samples = samples();
     let kinds: BTreeSet<usize> = samples.iter().map(|event| kind(&event.what)).collect();
-    assert_eq!(kinds, (0..41).collect(), "one of each");
+    assert_eq!(kinds, (0..43).collect(), "one of each");
     for event in samples {
         let line = serde_json::to_string(&event).unwrap();
         let read: Event = serde_json::from_str(&line).unwrap();

@@ -404,6 +404,13 @@ impl Effects {
                 };
                 out.push(Event { time, what });
             }
+            if with_host && is_host {
+                let what = What::NetnsForwarding {
+                    netns: visit.netns,
+                    forwarding: visit.forwarding.clone(),
+                };
+                out.push(Event { time, what });
+            }
         }
         let sights = Sights {
             found: &found,

@@ -30,6 +30,7 @@ mod netns;
 mod node;
 mod notify;
 mod packaging;
+mod path;
 mod privileges;
 mod recorder;
 mod recording;

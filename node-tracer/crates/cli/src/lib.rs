@@ -70,9 +70,18 @@ pub enum Command {
         node-tracer explain 4026532246            # a network namespace\n  \
         node-tracer explain /run/netns/cni-1      # the same by its path\n  \
         node-tracer explain veth1a2b3c4d          # an interface; or a MAC address\n  \
+        node-tracer explain 0000:00:06.0          # an ENI by its PCI address\n  \
         node-tracer explain 26310                 # a process\n  \
         node-tracer explain -v 10.0.3.7           # all of it: stacks, mounts, IDs")]
     Explain(Explain),
+    /// Each physical network device, ipvlan or macvlan parent and virtual function:
+    /// MAC, network namespace, addresses, rules, tables, pods, and what is wrong
+    #[command(after_help = "Examples:\n  \
+        node-tracer eni\n  \
+        node-tracer eni -v                        # with each rule and pod\n  \
+        node-tracer eni -o json | jq '.interfaces[] | select(.problems != [])'\n  \
+        node-tracer explain 0000:00:06.0          # one of them; or its MAC address")]
+    Eni(Eni),
     /// What a rule means, how it decides, what to do; without one, all rules
     #[command(after_help = "Examples:\n  \
         node-tracer explain-rule\n  \
@@ -252,10 +261,21 @@ pub struct Scan {
 #[derive(Debug, Args)]
 pub struct Explain {
     /// An IP address, a pod (namespace/name, or its name alone) or its UID, a
-    /// sandbox's or container's ID (or its beginning), an interface, a MAC address,
+    /// sandbox's or container's ID (or its beginning), an interface, a MAC or PCI address,
     /// a reservation's path, a network namespace's inode or path, or a process ID
     #[arg(value_name = "X")]
     pub subject: String,
+    /// What every command takes.
+    #[command(flatten)]
+    pub common: Common,
+    /// What counts as stuck.
+    #[command(flatten)]
+    pub stall: Stall,
+}
+
+/// Options of `eni`.
+#[derive(Debug, Args)]
+pub struct Eni {
     /// What every command takes.
     #[command(flatten)]
     pub common: Common,

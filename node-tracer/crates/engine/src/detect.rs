@@ -30,6 +30,7 @@ pub mod range_exhausted;
 pub mod sandbox_churn;
 pub mod sandbox_create_failed;
 pub mod stale_del;
+pub mod stale_path;
 pub mod trapped_device;
 pub mod unreserved_address;
 
@@ -308,6 +309,7 @@ fn functions(rule: Rule) -> RuleFns {
             gap: orphan_veth::gap,
             ..RuleFns::new(orphan_veth::detect)
         },
+        Rule::StalePath => RuleFns::new(stale_path::detect),
         Rule::EventsLost => RuleFns::new(events_lost::detect),
     }
 }

@@ -14,6 +14,7 @@ mod findings;
 mod index;
 mod look;
 mod netns;
+mod path;
 mod pods;
 mod related;
 mod resolve;
@@ -35,8 +36,11 @@ use self::{
 use crate::{
     Engine,
     detect::{View, stuck_holder, stuck_in, task_holder},
+    eni,
 };
-use event::{Netns, Task, clock::Timestamp, finding::Holder, wording::subjects::pod_word};
+use event::{
+    Netns, Task, clock::Timestamp, eni::Eni, finding::Holder, wording::subjects::pod_word,
+};
 
 /// What was looked up for one question besides the look at the node.
 #[derive(Clone, Debug, Default)]
@@ -85,6 +89,8 @@ pub fn explain(
         answer: String::new(),
         netns: netns::parts(&view, &related),
         tasks: tasks(&view, &seeds, &related),
+        path: path::parts(&view, &related),
+        eni: enis(asked, engine, now),
         reservations: cni::reservations(&view, &index, &related),
         stores: cni::stores(model, &related),
         cni_calls: cni::calls(&view, &related),
@@ -141,6 +147,19 @@ pub fn explain(
         all.advice = findings::otherwise(&all.findings, &all.netns, &all.tasks, partial);
     }
     Ok(all)
+}
+
+/// The node's network device that has the hardware that was asked about.
+fn enis(asked: &Asked, engine: &Engine, now: Timestamp) -> Vec<Eni> {
+    let Some(hardware) = asked.hardware() else {
+        return Vec::new();
+    };
+    let is_it = |text: &Option<String>| {
+        let text = text.as_deref();
+        text.is_some_and(|text| text.eq_ignore_ascii_case(hardware))
+    };
+    let all = eni::enis(engine, now).interfaces.into_iter();
+    all.filter(|it| is_it(&it.mac) || is_it(&it.pci)).collect()
 }
 
 /// The task that was asked about, and stuck tasks of the subject's pods and

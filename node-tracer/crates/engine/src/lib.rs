@@ -15,6 +15,7 @@
 )]
 
 pub mod detect;
+pub mod eni;
 pub mod explain;
 mod incident;
 #[cfg(any(test, feature = "testing"))]

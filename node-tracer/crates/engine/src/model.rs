@@ -44,7 +44,8 @@ mod tie;
 pub mod waiting;
 
 use event::{
-    CniCall, CniCommand, Event, MAX_HOLDERS, MaxPods, Netns, Task, What, clock::Timestamp,
+    CniCall, CniCommand, Event, MAX_HOLDERS, MaxPods, Netns, PciFunction, Task, What,
+    clock::Timestamp,
 };
 use std::{collections::BTreeMap, time::Duration};
 
@@ -103,6 +104,8 @@ pub struct Model {
     pub starts: Starts,
     /// How many pods the kubelet runs at most, if its files say so.
     pub max_pods: Option<MaxPods>,
+    /// The PCI bus's Ethernet controllers, and when they were read.
+    pub functions: Option<(Timestamp, Vec<PciFunction>)>,
     /// Pods' entries in a CNI's own data.
     pub endpoints: Endpoints,
     /// Devices that the kernel cannot remove yet.
@@ -247,8 +250,9 @@ impl Model {
             What::NetnsFound {
                 netns,
                 host,
+                node,
                 user_ns,
-            } => self.netns.found(*netns, *host, time) | self.netns.owned(*netns, *user_ns),
+            } => self.netns.found(*netns, *host, *node, time) | self.netns.owned(*netns, *user_ns),
             What::NetnsDying { netns, task: _ } => {
                 self.netns_gone(*netns, time) | self.netns.dying(*netns, time)
             }
@@ -418,6 +422,13 @@ impl Model {
                 self.netns.wired(*netns, time, wiring)
                     | self.host_wired(*netns, time, devices)
                     | self.tie(*netns, time)
+            }
+            What::NetnsForwarding { netns, forwarding } => {
+                self.netns.forwards(*netns, time, forwarding)
+            }
+            What::PciListed { functions } => {
+                let old = self.functions.replace((time, functions.clone()));
+                old.is_none_or(|(_, old)| old != *functions)
             }
             What::SandboxFailed { failure } => self.starts.failed(failure, time),
             // See `made`.

@@ -5,6 +5,7 @@
 
 mod cni;
 mod netns;
+mod path;
 mod pods;
 
 use serde::{Deserialize, Serialize};
@@ -15,10 +16,12 @@ pub use self::{
         AddressPart, DevicePart, GatewayPart, KnownBy, NetnsPart, NetnsState, PeerPart, PodState,
         RoutePart,
     },
+    path::{PathEnd, PathPart},
     pods::{PodPart, SandboxPart},
 };
 use crate::{
     clock::Timestamp,
+    eni::Eni,
     finding::{Finding, Holder, State},
     not_checked::NotChecked,
 };
@@ -35,6 +38,12 @@ pub struct Explanation {
     /// The task that was asked about, and stuck tasks of the subject that are
     /// in none of these namespaces.
     pub tasks: Vec<Holder>,
+    /// The node's network device that was asked about.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub eni: Vec<Eni>,
+    /// Where this node sends what it has for its addresses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub path: Vec<PathPart>,
     /// Reservations of its addresses, and for its containers.
     pub reservations: Vec<ReservationPart>,
     /// host-local's stores that were read.

@@ -207,6 +207,9 @@ pub struct Detail {
     /// blocked-task: the user who runs what is stuck, if that is not root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
+    /// stale-path: the entry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<StaleEntry>,
     /// events-lost: how many, by cause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<std::collections::BTreeMap<String, u64>>,
@@ -220,6 +223,33 @@ pub struct TakenBy {
     pub name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
+}
+
+/// An entry of the node's tables that leads astray.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StaleEntry {
+    pub kind: EntryKind,
+    /// As ip(8) prints it.
+    pub entry: String,
+    /// The address that it is for.
+    pub address: IpAddr,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// Of a neighbour, the MAC address that it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EntryKind {
+    Rule,
+    Route,
+    Neighbour,
 }
 
 /// A reservation that nobody uses.

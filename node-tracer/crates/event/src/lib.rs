@@ -14,9 +14,11 @@
 )]
 
 pub mod clock;
+pub mod eni;
 pub mod explanation;
 pub mod fault;
 pub mod finding;
+pub mod forwarding;
 pub mod mount;
 pub mod not_checked;
 pub mod order;
@@ -45,7 +47,7 @@ mod subjects;
 pub use self::{
     cni::{CniCall, CniCommand, CniEffect, CniError, CniInterface, CniResult, Trace, TraceKind},
     lists::{
-        Attachment, Device, MaxPods, Neighbour, Network, Range, Reservation, Route,
+        Attachment, Device, MaxPods, Neighbour, Network, PciFunction, Range, Reservation, Route,
         RuntimeContainer, RuntimeSandbox, Store, StoreKind,
     },
     start::{Endpoint, FullFilesystem, OomKill, StartFailure},
@@ -54,7 +56,7 @@ pub use self::{
         PodRef, ReservationHolder, Task, UserNs, has_room,
     },
 };
-use crate::clock::Timestamp;
+use crate::{clock::Timestamp, forwarding::Forwarding};
 
 /// One thing that happened, or was found to be so.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -94,6 +96,10 @@ pub enum What {
         netns: Netns,
         /// Whether it is the host's own.
         host: bool,
+        /// Of several such, the node's: the container runtime runs in it and plugs
+        /// pods into it. A node can be in a namespace itself. (`node` is the frame's.)
+        #[serde(rename = "has_runtime", default, skip_serializing_if = "is_false")]
+        node: bool,
         /// As in [`What::NetnsCreated`].
         #[serde(default, skip_serializing_if = "Option::is_none")]
         user_ns: Option<UserNs>,
@@ -393,6 +399,16 @@ pub enum What {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         host_nsid: Option<i32>,
     },
+    /// How a network namespace sends packets, as it is now: of the node's own, and
+    /// of others that have rules or tables of their own.
+    NetnsForwarding {
+        netns: Netns,
+        #[serde(flatten)]
+        forwarding: Forwarding,
+    },
+    /// The Ethernet controllers that the PCI bus has, whichever namespace their
+    /// network devices are in.
+    PciListed { functions: Vec<PciFunction> },
     /// A sandbox, or what a pod needs besides it, could not be made.
     SandboxFailed {
         /// What was said of it.
@@ -513,6 +529,8 @@ impl What {
             Self::MaxPods { .. } => "max-pods",
             Self::StoreListed { .. } => "store-listed",
             Self::NetnsDevices { .. } => "netns-devices",
+            Self::NetnsForwarding { .. } => "netns-forwarding",
+            Self::PciListed { .. } => "pci-listed",
             Self::SandboxFailed { .. } => "sandbox-failed",
             Self::EndpointWritten { .. } => "endpoint-written",
             Self::EndpointDeleted { .. } => "endpoint-deleted",

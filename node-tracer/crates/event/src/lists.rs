@@ -265,6 +265,20 @@ pub struct Device {
     pub advertised: Vec<IpAddr>,
 }
 
+/// A function of a PCI device: an Ethernet controller with a driver of the kernel's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PciFunction {
+    /// `0000:00:06.0`
+    pub address: String,
+    pub driver: String,
+    /// The function that has made it, of a virtual one (SR-IOV).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub physical: Option<String>,
+    /// Devices of other buses that it carries, as `virtio1`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub carries: Vec<String>,
+}
+
 /// A route (`RTM_NEWROUTE`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::{
     Event, What,
     clock::Timestamp,
+    eni::Enis,
     explanation::Explanation,
     finding::{Finding, Rule, Severity, State},
     not_checked::NotChecked,
@@ -49,6 +50,8 @@ pub enum Body<'a> {
     },
     /// All that is known of one thing.
     Explanation(&'a Explanation),
+    /// The node's own network devices.
+    Eni(&'a Enis),
     /// The run in numbers.
     Summary(&'a Summary),
     /// What a repair would do.
@@ -154,6 +157,15 @@ impl<'a> Record<'a> {
         }
     }
 
+    /// The node's own network devices at `time`.
+    pub fn eni(node: &'a str, time: Timestamp, enis: &'a Enis) -> Self {
+        Self {
+            time,
+            node,
+            body: Body::Eni(enis),
+        }
+    }
+
     /// A run that ended at `time`.
     pub fn summary(node: &'a str, time: Timestamp, summary: &'a Summary) -> Self {
         Self {
@@ -232,6 +244,7 @@ impl Serialize for Record<'_> {
             Body::Explanation(explanation) => self
                 .framed("explanation", explanation)
                 .serialize(serializer),
+            Body::Eni(enis) => self.framed("eni", enis).serialize(serializer),
             Body::Summary(summary) => self.framed("summary", summary).serialize(serializer),
             Body::Plan { plan, file: _ } => self.framed("plan", plan).serialize(serializer),
             Body::Repair(outcome) => self.framed("repair", outcome).serialize(serializer),

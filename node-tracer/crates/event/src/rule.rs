@@ -116,6 +116,9 @@ rules! {
     /// The host's end of a veth pair whose other end is gone.
     OrphanVeth = "orphan-veth", "bd143a1570cb4cda9a54462b05536333",
         needs_confirmation: true, is_dated_by_looks: true, by_hand: Some("orphan veth");
+    /// A rule, route or neighbour of a pod that is gone leads packets astray.
+    StalePath = "stale-path", "c6a1f0d2b7e84f3a9d5c21e4870b6f93",
+        needs_confirmation: true, is_dated_by_looks: true, by_hand: Some("stale path");
     /// Records were lost; there may be more than is reported.
     EventsLost = "events-lost", "7ba51a94cd89419d93914fe01924b8d4";
 }

@@ -81,6 +81,7 @@ pub fn host(seconds: i64) -> Event {
         What::NetnsFound {
             netns: ns(1),
             host: true,
+            node: false,
             user_ns: None,
         },
     )
@@ -92,6 +93,7 @@ pub fn found(seconds: i64, inode: u32) -> Event {
         What::NetnsFound {
             netns: ns(inode),
             host: false,
+            node: false,
             user_ns: None,
         },
     )

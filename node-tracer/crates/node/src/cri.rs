@@ -137,7 +137,12 @@ type SandboxesById = BTreeMap<String, RuntimeSandbox>;
 
 /// The process that listens on a runtime's socket, as the kernel tells who
 /// connects; nothing is asked of it. Takes at most `timeout`.
-fn listener(endpoint: &Endpoint, root: &Path, procfs: &Procfs, timeout: Duration) -> Option<u32> {
+pub fn listener(
+    endpoint: &Endpoint,
+    root: &Path,
+    procfs: &Procfs,
+    timeout: Duration,
+) -> Option<u32> {
     let (endpoint, root) = (endpoint.clone(), root.to_owned());
     let look = move || -> Option<u32> {
         let runtime = tokio::runtime::Builder::new_current_thread();

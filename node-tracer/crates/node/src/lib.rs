@@ -12,6 +12,7 @@ pub mod cri;
 pub mod hostlocal;
 pub mod kubelet;
 pub mod netlink;
+pub mod pci;
 pub mod pods;
 pub mod procfs;
 pub mod redact;

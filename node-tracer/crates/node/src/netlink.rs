@@ -1,4 +1,4 @@
-//! What is in a network namespace (devices, addresses, routes, neighbours),
+//! What is in a network namespace (devices, addresses, rules, routes, neighbours),
 //! by rtnetlink: for a look at the node without eBPF, and for kernels where
 //! the tracer's programs cannot walk the addresses.
 //!
@@ -42,7 +42,11 @@ use super::{
     procfs::{Bounded, NoAnswer, socket_namespace},
     root::{Root, namespace},
 };
-use event::{Address, Device, Neighbour, Netns, Route, UserNs, clock::Timestamp};
+use event::{
+    Address, Device, Neighbour, Netns, Route, UserNs,
+    clock::Timestamp,
+    forwarding::{Forwarding, RouteKind, TableRoute},
+};
 use sys::syscall;
 
 mod decode;
@@ -207,7 +211,10 @@ pub struct Visit {
     pub routes: Vec<Route>,
     /// Neighbours that are gateways of these, and permanent ones.
     pub neighbours: Vec<Neighbour>,
-    /// There is more of something than is kept.
+    /// Where it sends packets.
+    pub forwarding: Forwarding,
+    /// There is more of something than is kept; what [`Forwarding`] lacks it
+    /// says itself.
     pub cut: bool,
 }
 
@@ -218,13 +225,9 @@ impl Visit {
     }
 
     /// Leaves out what there is no room for: whoever makes namespaces makes as
-    /// many devices, routes and neighbours in each. The tracer's own, which is
-    /// the host's, is kept whole.
-    fn fit(mut self, room: &Room) -> Self {
-        if self
-            .home_nsid
-            .is_some_and(|(home, _)| home == self.netns.inode)
-        {
+    /// many devices, routes and neighbours in each. The host's is kept whole.
+    fn fit(mut self, target: &Target, room: &Room) -> Self {
+        if target.is_hosts {
             return self;
         }
         let users = room.own_users.zip(self.user_ns);
@@ -236,6 +239,17 @@ impl Visit {
             | room.fit(&mut self.devices, few)
             | room.fit(&mut self.routes, few)
             | room.fit(&mut self.neighbours, few);
+        // Most have what every namespace has: only what is entered matters.
+        let forwarding = &mut self.forwarding;
+        let is_entered = |route: &TableRoute| route.kind != RouteKind::Local;
+        forwarding.routes.retain(is_entered);
+        if forwarding.is_ordinary() {
+            *forwarding = Forwarding::default();
+        }
+        forwarding.cut |= room.fit(&mut forwarding.rules, few)
+            | room.fit(&mut forwarding.routes, few)
+            | room.fit(&mut forwarding.neighbours, few)
+            | room.fit(&mut forwarding.frames, few);
         self
     }
 
@@ -247,7 +261,7 @@ impl Visit {
 }
 
 /// Addresses, devices, routes and neighbours that are kept of all namespaces
-/// together, besides those of the tracer's own.
+/// together, besides those of the host's own.
 const MAX_KEPT: usize = 65_536;
 /// Of each kind so many are kept in any case of a namespace of the host's users,
 const FEW: usize = 64;
@@ -375,6 +389,7 @@ impl Home {
             devices,
             routes,
             neighbours,
+            forwarding,
             cut,
         } = contents;
         Ok(Visit {
@@ -385,6 +400,7 @@ impl Home {
             devices,
             routes,
             neighbours,
+            forwarding,
             cut,
         })
     }

@@ -23,6 +23,7 @@ use std::{
 
 use self::{
     holders::{Holders, Owners},
+    host::Host,
     places::{Places, Stray},
     visits::{Failures, Visits, visit},
 };
@@ -43,7 +44,7 @@ mod visits;
 /// What a look at the node has brought.
 #[derive(Debug, Default)]
 pub struct Survey {
-    /// `NetnsFound`, `AddressAdded`, `NetnsDevices` and, but for the host's own,
+    /// `NetnsFound`, `AddressAdded`, `NetnsDevices`, `NetnsForwarding` and, but for the host's own,
     /// `NetnsHolders` of each namespace; then `TaskBlocked`. Of one that cannot
     /// be read neither addresses nor devices, and its identity has no cookie.
     pub events: Vec<Event>,
@@ -81,6 +82,7 @@ pub fn survey(
     procfs: &Procfs,
     stall_threshold: Duration,
     asked: Option<u32>,
+    runtime: Option<u32>,
 ) -> Result<Survey, ProcfsError> {
     let (tasks, mounts) = both(|| procfs.tasks(), || procfs.nsfs_mounts());
     let Tasks {
@@ -101,7 +103,7 @@ pub fn survey(
     let missed = missed.say(|n| format!("tasks of {n} processes"));
     let hidden = hidden.say(|n| format!("the network namespaces of {n} tasks"));
     found.unread.extend(missed.into_iter().chain(hidden));
-    let host = host::netns(&tasks, &mut found.unread);
+    let host = host::netns(&tasks, runtime, &mut found.unread);
     if !found.nets_whole {
         found.nets_missed.clone_from(&found.unread);
     }
@@ -115,16 +117,16 @@ pub fn survey(
     }
     // What most namespaces are reached by is known by now: while they are
     // visited, stuck tasks, descriptors and sockets are looked at.
-    let (known, targets) = (places.known(), places.targets(procfs));
+    let (known, targets) = (places.known(), places.targets(procfs, &host.all));
     let inhabited: BTreeSet<u32> = places.tasks.keys().copied().collect();
     let mounted = places.mounts.keys().copied();
     let pinned: BTreeSet<u32> = mounted.filter(|inode| !inhabited.contains(inode)).collect();
-    let processes = places::processes(&tasks, &host);
+    let processes = places::processes(&tasks, &host.all);
     let visits_reads = Bounded::default();
     let ((stuck, owners, stray), mut visits) = both(
         || {
             let stuck = stalls::find(procfs, &tasks, stall_threshold, asked);
-            let owners = Owners::look_up(procfs, holders::named(&places, &host));
+            let owners = Owners::look_up(procfs, holders::named(&places, &host.all));
             let stray = Stray::find(procfs, &processes, &inhabited, &pinned);
             (stuck, owners, stray)
         },
@@ -138,7 +140,7 @@ pub fn survey(
     places.sockets = stray.sockets;
     found.unfound(stray.partial, stray.unread);
     found.seen = places.known();
-    let targets = places.targets(procfs).into_iter();
+    let targets = places.targets(procfs, &host.all).into_iter();
     let targets: Vec<Target> = targets
         .filter(|target| !known.contains(&target.inode))
         .collect();
@@ -205,7 +207,7 @@ impl Survey {
     fn tell_all(
         &mut self,
         visits: Visits,
-        (hosts, users): (&BTreeSet<u32>, HostUsers),
+        (hosts, users): (&Host, HostUsers),
         holders: &Holders<'_>,
         mut stuck: Vec<Event>,
     ) {
@@ -213,13 +215,14 @@ impl Survey {
         let mut cookies = BTreeMap::new();
         let mut failures = Failures::default();
         for (inode, outcome) in visits {
-            let host = hosts.contains(&inode);
+            let host = hosts.all.contains(&inode);
+            let node = hosts.node == Some(inode);
             match outcome {
                 Ok(Some(mut visit)) => {
                     visit.user_ns = visit.user_ns.and_then(|user_ns| users.other(user_ns));
                     cookies.insert(inode, visit.netns.cookie);
-                    let nsid = visit.host_nsid(|home| hosts.contains(&home));
-                    self.tell(time, visit, nsid, host, holders);
+                    let nsid = visit.host_nsid(|home| hosts.node == Some(home));
+                    self.tell(time, visit, nsid, (host, node), holders);
                 }
                 Ok(None) => {}
                 Err(error) => {
@@ -230,6 +233,7 @@ impl Survey {
                     let found = What::NetnsFound {
                         netns,
                         host,
+                        node,
                         user_ns,
                     };
                     self.push(time, found);
@@ -264,7 +268,7 @@ impl Survey {
         time: Timestamp,
         visit: Visit,
         host_nsid: Option<i32>,
-        host: bool,
+        (host, node): (bool, bool),
         holders: &Holders<'_>,
     ) {
         let Visit {
@@ -275,11 +279,13 @@ impl Survey {
             devices,
             routes,
             neighbours,
+            forwarding,
             cut,
         } = visit;
         let found = What::NetnsFound {
             netns,
             host,
+            node,
             user_ns,
         };
         self.push(time, found);
@@ -303,6 +309,11 @@ impl Survey {
             host_nsid,
         };
         self.push(time, devices);
+        // Every namespace has rules; without any nothing of it was kept.
+        if !forwarding.rules.is_empty() {
+            let what = What::NetnsForwarding { netns, forwarding };
+            self.push(time, what);
+        }
         if cut {
             self.cut.push(netns.inode);
         }

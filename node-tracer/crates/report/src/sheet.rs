@@ -59,8 +59,11 @@ impl Sheet {
             }
             Body::Summary(summary) => self.summary = Some((record.time, summary.clone())),
             // No run that is recorded tells of these.
-            Body::Explanation(_) | Body::Plan { .. } | Body::Repair(_) | Body::RepairSummary(_) => {
-            }
+            Body::Explanation(_)
+            | Body::Eni(_)
+            | Body::Plan { .. }
+            | Body::Repair(_)
+            | Body::RepairSummary(_) => {}
         }
     }
 }

@@ -130,6 +130,7 @@ fn entry(record: &Record<'_>) -> Result<Option<wire::Entry>, SinkError> {
     match record.body {
         Body::Event(_)
         | Body::Explanation(_)
+        | Body::Eni(_)
         | Body::Plan { .. }
         | Body::Repair(_)
         | Body::RepairSummary(_) => return Ok(None),

@@ -239,6 +239,7 @@ impl Metrics {
             Body::Finding { finding, state } => self.finding(finding, state),
             Body::Coverage(items) => self.coverage(items),
             Body::Explanation(_)
+            | Body::Eni(_)
             | Body::Summary(_)
             | Body::Plan { .. }
             | Body::Repair(_)

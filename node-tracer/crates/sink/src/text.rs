@@ -25,6 +25,7 @@ use event::{
     record::{Body, Count, CoverageItem, Record, Summary},
 };
 
+mod eni;
 mod events;
 mod explanation;
 mod finding;
@@ -476,6 +477,7 @@ impl<W: io::Write> Sink for TextSink<W> {
                 self.after_block = true;
                 return Ok(Shown::Yes);
             }
+            Body::Eni(enis) => (eni::text(self.paint, enis, self.verbose), false),
             Body::Summary(summary) => (self.summary(summary), true),
             Body::Plan { plan, file } => (repair::plan(self.paint, record.time, plan, file), false),
             Body::Repair(outcome) => (repair::outcome(self.paint, outcome), false),

@@ -278,6 +278,7 @@ impl Attachments {
         (!ways.is_empty()).then_some(Target {
             inode: netns.inode,
             ways,
+            is_hosts: false,
         })
     }
 
@@ -294,7 +295,11 @@ impl Attachments {
             })
         });
         let ways: Vec<Way> = tasks.chain(mounts).collect();
-        (!ways.is_empty()).then_some(Target { inode, ways })
+        (!ways.is_empty()).then_some(Target {
+            inode,
+            ways,
+            is_hosts: false,
+        })
     }
 
     /// All namespaces that something is known to lead to.
@@ -309,6 +314,7 @@ impl Attachments {
         Target {
             inode: host.inode,
             ways: ways.to_vec(),
+            is_hosts: true,
         }
     }
 

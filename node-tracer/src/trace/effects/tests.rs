@@ -86,6 +86,7 @@ fn visit(inode: u32, devices: &[Device], addresses: &[u8], routed: &[u8]) -> Vis
         routes: routed.iter().map(route).collect(),
         neighbours: Vec::new(),
         home_nsid: None,
+        forwarding: event::forwarding::Forwarding::default(),
         cut: false,
     }
 }
@@ -148,6 +149,7 @@ fn a_look_that_reaches_nothing_says_so() {
         targets: vec![Target {
             inode: 5,
             ways: vec![Way::File(PathBuf::from("/nowhere"))],
+            is_hosts: false,
         }],
         addresses: BTreeSet::from([IpAddr::from([10, 0, 0, 5])]),
     };

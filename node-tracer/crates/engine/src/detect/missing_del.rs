@@ -34,23 +34,19 @@ use crate::{
         View, answering,
         facts::{
             calls::pod_gone,
-            ghosts, leaks, own,
+            ghosts, leaks,
+            living::{Living, is_running},
+            own,
             stays::{Named, given, uses_host_local},
         },
         heard, is_routable, named, unfound, unlisted, unread,
     },
-    model::{Model, calls::AttachmentCalls, netns::NetnsEntry, runtime::CRI},
+    model::{Model, calls::AttachmentCalls, netns::NetnsEntry},
 };
 mod advice;
 mod telling;
 
-use std::{
-    cell::OnceCell,
-    collections::{BTreeMap, HashSet},
-    net::IpAddr,
-    path::Path,
-    time::Duration,
-};
+use std::{cell::OnceCell, collections::BTreeMap, net::IpAddr, path::Path, time::Duration};
 
 pub(super) use crate::detect::facts::stays::{Stays, stays};
 use event::{
@@ -387,53 +383,6 @@ fn of_kubernetes<'a>(pod: Option<&'a PodRef>, ifname: &str) -> Option<&'a PodRef
 fn routable(ips: &[IpAddr]) -> Vec<IpAddr> {
     let ips = ips.iter().copied();
     ips.filter(|address| is_routable(*address)).collect()
-}
-
-/// Whether something shows that a sandbox runs although its namespace was not
-/// found: the path may lead nowhere only for who looks, as in a container into
-/// which the host's mounts are not propagated.
-fn is_running(view: &View<'_>, id: &str) -> bool {
-    let runtime = &view.model.runtime;
-    let ready = heard(view.model)
-        .and_then(|list| list.of_container(id))
-        .is_some_and(|sandbox| sandbox.ready == Some(true));
-    let mut sources = runtime.container_sources();
-    ready || sources.any(|(source, ids)| source != CRI && ids.contains(id))
-}
-
-/// What lives, looked up when the first one asks.
-struct Living<'v, 'a> {
-    view: &'v View<'a>,
-    containers: OnceCell<HashSet<&'a str>>,
-}
-
-impl<'v, 'a> Living<'v, 'a> {
-    fn new(view: &'v View<'a>) -> Self {
-        Self {
-            view,
-            containers: OnceCell::new(),
-        }
-    }
-
-    fn has_container(&self, id: &str) -> bool {
-        let live = || self.view.model.netns.live();
-        let containers = self.containers.get_or_init(|| {
-            let own = live().flat_map(|entry| {
-                let sandbox = &entry.sandbox;
-                let tasks = entry.tasks.iter();
-                let tasks = tasks.filter_map(|task| task.container_id.as_deref());
-                let known = sandbox.containers.iter().map(String::as_str);
-                sandbox.id.as_deref().into_iter().chain(known).chain(tasks)
-            });
-            own.collect()
-        });
-        containers.contains(id)
-    }
-
-    fn has_address(&self, address: IpAddr) -> bool {
-        let mut with = self.view.model.netns.with_address(address);
-        with.any(|entry| entry.dying.is_none() && !self.view.is_bystander(entry))
-    }
 }
 
 #[cfg(test)]

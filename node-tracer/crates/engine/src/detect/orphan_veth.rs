@@ -34,7 +34,7 @@ use std::{cmp::Reverse, collections::HashMap, net::IpAddr};
 use crate::{
     detect::{
         Command, NODE, View, commented, evidence,
-        facts::common::label,
+        facts::{cable, common::label},
         few, fitting, heard, is, is_half_heard, joined, netns_of, node_word,
         orphan_veth::sign::{Sign, Signs},
         silence,
@@ -73,6 +73,15 @@ pub struct Orphans<'a> {
     undecided: usize,
     /// Namespaces whose devices are not known.
     unread: usize,
+}
+
+impl Orphans<'_> {
+    /// Whether a device leads to no pod.
+    pub(super) fn has(&self, entry: &NetnsEntry, device: &Device) -> bool {
+        let is_it =
+            |it: &Orphan<'_>| it.entry.serial == entry.serial && it.device.index == device.index;
+        self.found.iter().any(is_it)
+    }
 }
 
 /// One finding a device, and one for very many. Those that root has named come
@@ -217,7 +226,7 @@ pub(super) fn orphans<'a>(view: &View<'a>) -> Orphans<'a> {
             };
             if device.link_nsid.is_none() {
                 // People make pairs, too: only a name that no other gives tells.
-                let its_name = |device: &Device| sign::of_name(&device.name);
+                let its_name = |device: &Device| cable::cni_of_name(&device.name);
                 let Some(by) = its_name(device) else {
                     continue;
                 };

@@ -10,13 +10,13 @@
 use crate::{
     detect::{
         Command, View, commented, evidence,
-        facts::{ghosts, own, unused},
+        facts::{functions, ghosts, own, unused},
         fitting, holders_of, netns_of, pod_of, silence, stuck_in, way_in,
     },
     model::netns::{NetnsEntry, Wiring},
 };
 use event::{
-    Device, RuntimeSandbox,
+    Device, PciFunction, RuntimeSandbox,
     clock::Timestamp,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
 };
@@ -35,7 +35,11 @@ enum Why {
 
 /// One finding a device.
 pub fn detect(view: &View<'_>) -> Vec<Finding> {
-    let mut findings = Vec::new();
+    let lost = functions::without_device(view);
+    let mut findings: Vec<Finding> = lost
+        .iter()
+        .map(|(at, it)| without_device(view, *at, it))
+        .collect();
     for entry in view.model.netns.live().filter(|entry| !entry.host) {
         let Some(wiring) = &entry.wiring else {
             continue;
@@ -53,6 +57,61 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// A function whose network device is in no namespace that anything leads to.
+fn without_device(view: &View<'_>, at: Timestamp, function: &PciFunction) -> Finding {
+    let PciFunction {
+        address,
+        driver,
+        physical,
+        ..
+    } = function;
+    let of = physical
+        .as_ref()
+        .map(|of| format!(", a virtual function of {of}"));
+    let count = view.model.netns.live().count();
+    let claims = [
+        format!(
+            "PCI function {address}{} has the driver {driver}",
+            of.unwrap_or_default()
+        ),
+        format!("none of the {count} netns that were found has its network device"),
+    ];
+    Finding {
+        rule: Rule::TrappedDevice,
+        severity: Severity::Warning,
+        id: finding_id(&view.settings.boot_id, Rule::TrappedDevice, address),
+        since: at,
+        title: format!("PCI function {address} has no network device in any netns"),
+        pod: None,
+        sandbox_id: None,
+        netns: None,
+        addresses: Vec::new(),
+        holders: Vec::new(),
+        evidence: claims.map(|claim| evidence(claim, "kernel", at)).into(),
+        unknown: vec![
+            String::from(
+                "whether it is in a netns that the kernel is taking down, or that something holds \
+                 which could not be found",
+            ),
+            String::from("whether its driver makes no network device on purpose"),
+        ],
+        advice: vec![
+            commented(
+                Command::new("ls").word(format!("/sys/bus/pci/devices/{address}/net")),
+                "names its network device if that is back on the host",
+            ),
+            String::from(
+                "look for a netns-teardown-stall or blocked-task finding: the device comes back when \
+                 its netns ends",
+            ),
+        ],
+        detail: Detail {
+            first_seen: true,
+            ..Detail::default()
+        },
+    }
 }
 
 /// One with hardware behind it, that no program has made.

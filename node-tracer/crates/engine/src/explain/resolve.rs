@@ -11,7 +11,10 @@ use super::{
     index::Index,
     subject::{Asked, Candidate, Form, SubjectError, pid_of_path, same_path},
 };
-use crate::{detect::View, model::netns::NetnsEntry};
+use crate::{
+    detect::{View, facts::functions},
+    model::netns::NetnsEntry,
+};
 use event::explanation::Kind;
 use event::{Device, FdHolder, Netns, Task, order::Order as _};
 
@@ -102,6 +105,7 @@ fn explicitly(form: &Form) -> String {
         Form::Name(name) => format!("pod:{name}"),
         Form::Device(name) => format!("dev:{name}"),
         Form::Mac(mac) => format!("mac:{mac}"),
+        Form::Pci(address) => format!("pci:{address}"),
     }
 }
 
@@ -117,6 +121,7 @@ fn noun(form: &Form) -> &'static str {
         Form::Name(_) => "a pod's name",
         Form::Device(_) => "an interface",
         Form::Mac(_) => "a MAC address",
+        Form::Pci(_) => "a PCI address",
     }
 }
 
@@ -174,6 +179,25 @@ fn meaning(
                     Seeds::default(),
                 ),
             }
+        }
+        Form::Pci(address) => {
+            let is_it = |device: &Device| {
+                functions::address_of(view, device).is_some_and(|own| own == *address)
+            };
+            let found = netns_of_device(address, is_it, view, index)?;
+            let is_known = functions::all(view).any(|it| it.address == *address);
+            let seeds = match found {
+                Some(inode) => netns(inode, index),
+                None => Seeds {
+                    found: is_known,
+                    ..Seeds::default()
+                },
+            };
+            let value = match found {
+                Some(inode) => inode.to_string(),
+                None => format!("with the PCI address {address}"),
+            };
+            (Kind::Netns, value, seeds)
         }
         Form::Path(text) if let Some(ip) = reserved_at(text, index) => {
             (Kind::Address, ip.to_string(), address(ip, index))

@@ -37,6 +37,8 @@ pub(super) enum Form {
     /// A network device by its name, and by its hardware address.
     Device(String),
     Mac(String),
+    /// A network device by its hardware: a PCI address.
+    Pci(String),
     /// A network namespace by its inode number.
     Inode(u32),
     /// A network namespace by a path.
@@ -51,9 +53,9 @@ pub enum SubjectError {
     /// It is no name of anything.
     #[error(
         "{asked:?} {why}\nhelp: give an IP address, a pod (NAMESPACE/NAME or NAME) or its UID, \
-         {SHORTEST} or more characters of a sandbox's or container's ID, an interface, a MAC \
-         address, a network namespace's inode or path, a reservation's path, or a PID; to be \
-         explicit, put ip:, pod:, uid:, container:, dev:, mac:, netns: or pid: before it"
+         {SHORTEST} or more characters of a sandbox's or container's ID, an interface, a MAC or \
+         PCI address, a network namespace's inode or path, a reservation's path, or a PID; to be \
+         explicit, put ip:, pod:, uid:, container:, dev:, mac:, pci:, netns: or pid: before it"
     )]
     Malformed {
         /// As much of it as can be repeated.
@@ -111,6 +113,14 @@ impl Asked {
     pub fn address(&self) -> Option<IpAddr> {
         self.forms.iter().find_map(|form| match form {
             Form::Address(ip) => Some(*ip),
+            _ => None,
+        })
+    }
+
+    /// Whether it is a network device's MAC or PCI address.
+    pub(super) fn hardware(&self) -> Option<&str> {
+        self.forms.iter().find_map(|form| match form {
+            Form::Mac(address) | Form::Pci(address) => Some(address.as_str()),
             _ => None,
         })
     }

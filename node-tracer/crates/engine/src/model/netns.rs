@@ -20,7 +20,10 @@ use std::{
 pub use self::entry::{HeldAddress, NetnsEntry, Wiring};
 
 use self::index::AddressIndex;
-use event::{Address, FdHolder, MAX_HOLDERS, Netns, Task, UserNs, clock::Timestamp, has_room};
+use event::{
+    Address, FdHolder, MAX_HOLDERS, Netns, Task, UserNs, clock::Timestamp, forwarding::Forwarding,
+    has_room,
+};
 
 /// The source that fails while not all that can lead to a namespace could be
 /// looked through: then there may be more of them than are known.
@@ -168,14 +171,38 @@ impl NetnsTable {
         }
     }
 
-    pub(super) fn found(&mut self, netns: Netns, host: bool, time: Timestamp) -> bool {
+    pub(super) fn found(&mut self, netns: Netns, host: bool, node: bool, time: Timestamp) -> bool {
         let known = self.by_inode.contains_key(&netns.inode);
         let Some(entry) = self.resolve(netns, time) else {
             return false;
         };
-        let changed = !known || entry.host != host;
+        let changed = !known || (entry.host, entry.node) != (host, node);
         entry.host |= host;
+        entry.node |= node;
         changed
+    }
+
+    /// The node's own: that in which the container runtime runs, if that is known,
+    /// else the first of the host's.
+    pub fn node(&self) -> Option<&NetnsEntry> {
+        let hosts = || self.live().filter(|entry| entry.host);
+        hosts().find(|entry| entry.node).or_else(|| hosts().next())
+    }
+
+    /// Where a namespace sends packets.
+    pub(super) fn forwards(
+        &mut self,
+        netns: Netns,
+        time: Timestamp,
+        forwarding: &Forwarding,
+    ) -> bool {
+        let Some(entry) = self.resolve(netns, time) else {
+            return false;
+        };
+        let old = entry.forwarding.as_ref();
+        let same = old.is_some_and(|(_, old)| old.is_like(forwarding));
+        entry.forwarding = Some((time, forwarding.clone()));
+        !same
     }
 
     /// The user namespace that a namespace belongs to, if that is not the host's.

@@ -7,6 +7,10 @@ use super::{at, ip, ns, s};
 use crate::{
     Attachment, Device, Event, Neighbour, Network, PodRef, Range, Reservation, ReservationHolder,
     Route, RuntimeSandbox, Store, What,
+    forwarding::{
+        DEFAULT_TABLE, DatedNeighbour, Forwarding, FrameRoute, LOCAL_TABLE, MAIN_TABLE, PolicyRule,
+        RouteKind, RuleAction, TableRoute,
+    },
 };
 
 /// The store that the stories' network keeps its reservations in.
@@ -187,6 +191,100 @@ pub fn devices(
         host_nsid: None,
     };
     at(seconds, what)
+}
+
+/// How a namespace sends packets.
+pub fn forwards(seconds: i64, inode: u32, forwarding: &Forwarding) -> Event {
+    let what = What::NetnsForwarding {
+        netns: ns(inode),
+        forwarding: forwarding.clone(),
+    };
+    at(seconds, what)
+}
+
+/// The rules that every namespace begins with.
+pub fn kernels_rules() -> Vec<PolicyRule> {
+    let rule = |priority, table, ipv6| PolicyRule {
+        priority,
+        table,
+        ipv6,
+        protocol: 2,
+        ..PolicyRule::default()
+    };
+    vec![
+        rule(0, LOCAL_TABLE, false),
+        rule(32_766, MAIN_TABLE, false),
+        rule(32_767, DEFAULT_TABLE, false),
+        rule(0, LOCAL_TABLE, true),
+        rule(32_766, MAIN_TABLE, true),
+    ]
+}
+
+/// A route of a table, as `10.0.0.0/24`, over a device.
+pub fn table_route(table: u32, to: &str, device: u32) -> TableRoute {
+    let (address, length) = to.split_once('/').unwrap_or((to, "32"));
+    TableRoute {
+        table,
+        to: (
+            address.parse().expect("an address"),
+            length.parse().expect("a length"),
+        ),
+        kind: RouteKind::Unicast,
+        gateway: None,
+        device: Some(device),
+        metric: 0,
+        protocol: 3,
+        dead: false,
+        by_kernel: false,
+    }
+}
+
+/// Something of everything.
+pub fn whole_forwarding() -> Forwarding {
+    let selective = PolicyRule {
+        priority: 20,
+        ipv6: false,
+        from: Some((ip(5), 32)),
+        to: Some((ip(0), 24)),
+        iif: Some("cali1".into()),
+        oif: Some("eth1".into()),
+        mark: Some((0x80, 0xff)),
+        narrower: true,
+        not: true,
+        action: RuleAction::Goto,
+        table: 0,
+        goto: 32_766,
+        suppress: Some(0),
+        detached: true,
+        protocol: 3,
+    };
+    Forwarding {
+        rules: kernels_rules().into_iter().chain([selective]).collect(),
+        routes: vec![
+            TableRoute {
+                gateway: Some(GATEWAY),
+                metric: 512,
+                dead: true,
+                by_kernel: true,
+                ..table_route(1_002, "0.0.0.0/0", 2)
+            },
+            TableRoute {
+                device: None,
+                kind: RouteKind::Throw,
+                ..table_route(1_002, "10.1.0.0/16", 0)
+            },
+        ],
+        neighbours: vec![DatedNeighbour {
+            neighbour: neighbour(2, "stale"),
+            confirmed: Some(s(1)),
+        }],
+        frames: vec![FrameRoute {
+            mac: "ee:ee:ee:ee:ee:01".into(),
+            device: 7,
+            remote: Some(ip(9)),
+        }],
+        cut: true,
+    }
 }
 
 /// The same of a namespace that has this ID for the host's.

@@ -343,6 +343,7 @@ impl Live {
                 let what = What::NetnsFound {
                     netns,
                     host,
+                    node: false,
                     user_ns,
                 };
                 let time = self.time(now());

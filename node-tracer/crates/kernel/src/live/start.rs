@@ -195,6 +195,7 @@ impl Live {
             let what = What::NetnsFound {
                 netns,
                 host,
+                node: false,
                 user_ns,
             };
             out.push(Event { time, what });

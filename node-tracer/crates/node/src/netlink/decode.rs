@@ -1,13 +1,19 @@
 //! The few attributes of rtnetlink's answers that are used. What is not known
 //! is passed over, and so is a message that ends early.
 
-use std::{convert::Infallible, net::IpAddr};
+use std::{
+    convert::Infallible,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 use netlink_packet_core::{
     NLA_HEADER_SIZE, NetlinkDeserializable, NetlinkHeader, NlasIterator, parse_ip,
 };
 
-use event::{Dad, Device, Neighbour, Route};
+use event::{
+    Dad, Device, Neighbour,
+    forwarding::{FrameRoute, PolicyRule, RouteKind, RuleAction, TableRoute},
+};
 
 /// `ARPHRD_ETHER`
 const ETHERNET: u16 = 1;
@@ -35,6 +41,32 @@ pub(super) const IFADDRMSG: usize = 8;
 pub(super) const RTMSG: usize = 12;
 /// Size of `struct ndmsg`.
 pub(super) const NDMSG: usize = 12;
+/// Size of `struct fib_rule_hdr`.
+pub(super) const FIB_RULE_HDR: usize = 12;
+
+/// `NDA_MASTER` of linux/neighbour.h, which libc does not have.
+const NDA_MASTER: u16 = 9;
+/// Flags of linux/fib_rules.h, which libc does not have.
+const FIB_RULE_INVERT: u32 = 2;
+const FIB_RULE_DETACHED: u32 = 8 | 16;
+
+/// Attributes of linux/fib_rules.h, which libc does not have.
+mod fra {
+    pub(super) const DST: u16 = 1;
+    pub(super) const SRC: u16 = 2;
+    pub(super) const IIFNAME: u16 = 3;
+    pub(super) const GOTO: u16 = 4;
+    pub(super) const PRIORITY: u16 = 6;
+    pub(super) const FWMARK: u16 = 10;
+    pub(super) const FLOW: u16 = 11;
+    pub(super) const SUPPRESS_IFGROUP: u16 = 13;
+    pub(super) const SUPPRESS_PREFIXLEN: u16 = 14;
+    pub(super) const TABLE: u16 = 15;
+    pub(super) const FWMASK: u16 = 16;
+    pub(super) const OIFNAME: u16 = 17;
+    pub(super) const PAD: u16 = 18;
+    pub(super) const PROTOCOL: u16 = 21;
+}
 
 /// What of an answer is of use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,9 +87,16 @@ pub(super) enum Attributes {
         advertised: bool,
         dad: Option<Dad>,
     },
-    /// A default route, or one to a single address: one for each next hop.
-    Routes(Vec<Route>),
-    Neighbour(Neighbour),
+    /// A route: one for each next hop.
+    Routes(Vec<TableRoute>),
+    Neighbour {
+        neighbour: Neighbour,
+        /// How long ago it was last sure, in hundredths of a second.
+        confirmed: Option<u32>,
+    },
+    /// What a bridge has learnt.
+    Frame(FrameRoute),
+    Rule(PolicyRule),
     Other,
 }
 
@@ -70,6 +109,7 @@ impl NetlinkDeserializable for Attributes {
             libc::RTM_NEWADDR => address(payload),
             libc::RTM_NEWROUTE => route(payload),
             libc::RTM_NEWNEIGH => neighbour(payload),
+            libc::RTM_NEWRULE => rule(payload),
             _ => None,
         };
         Ok(answer.unwrap_or(Self::Other))
@@ -186,33 +226,41 @@ pub fn dad(flags: u32) -> Option<Dad> {
 /// `struct rtmsg` and what follows it.
 pub(super) fn route(payload: &[u8]) -> Option<Attributes> {
     let (head, rest) = payload.split_at_checked(RTMSG)?;
-    let (family, length, protocol, kind) = (head[0], head[1], head[5], head[7]);
+    let (family, length, protocol) = (head[0], head[1], head[5]);
     let flags = number(&head[8..12])?;
     // Not the copies that IPv6 makes of a route for one destination.
-    if kind != libc::RTN_UNICAST || flags & libc::RTM_F_CLONED != 0 {
+    if flags & libc::RTM_F_CLONED != 0 {
         return None;
     }
-    let whole = match i32::from(family) {
-        libc::AF_INET => 32,
-        libc::AF_INET6 => 128,
+    let kind = match head[7] {
+        libc::RTN_UNICAST => RouteKind::Unicast,
+        libc::RTN_LOCAL => RouteKind::Local,
+        libc::RTN_BLACKHOLE => RouteKind::Blackhole,
+        libc::RTN_UNREACHABLE => RouteKind::Unreachable,
+        libc::RTN_PROHIBIT => RouteKind::Prohibit,
+        libc::RTN_THROW => RouteKind::Throw,
         _ => return None,
     };
-    if length != 0 && length != whole {
+    let (zero, whole) = of_family(family)?;
+    if length > whole {
         return None;
     }
+    let mut table = u32::from(head[4]);
     let (mut to, mut hop, mut hops) = (None, Hop::default(), Vec::new());
+    hop.dead = is_dead(flags);
     let mut priority = None;
     for (kind, value) in attributes(rest) {
         match kind {
             libc::RTA_DST => to = parse_ip(value).ok(),
             libc::RTA_MULTIPATH => hops = next_hops(value),
             libc::RTA_PRIORITY => priority = number(value),
+            libc::RTA_TABLE => table = number(value).unwrap_or(table),
             _ => hop.take(kind, value),
         }
     }
     let to = match length {
-        0 => None,
-        length => Some((to?, length)),
+        0 => zero,
+        _ => to?,
     };
     if hops.is_empty() {
         hops.push(hop);
@@ -224,18 +272,96 @@ pub(super) fn route(payload: &[u8]) -> Option<Attributes> {
         libc::RTPROT_KERNEL => whole == 128 && priority == Some(PRIORITY_OF_ADDRESSES),
         _ => false,
     };
-    let routes: Vec<Route> = hops
+    let routes: Vec<TableRoute> = hops
         .into_iter()
-        .filter_map(|Hop { device, gateway }| {
-            device.map(|device| Route {
-                to,
-                gateway,
-                device,
-                by_kernel,
-            })
+        .filter(|hop| hop.device.is_some() || kind != RouteKind::Unicast)
+        .map(|hop| TableRoute {
+            table,
+            to: (to, length),
+            kind,
+            gateway: hop.gateway,
+            device: hop.device,
+            metric: priority.unwrap_or_default(),
+            protocol: protocol.into(),
+            dead: hop.dead,
+            by_kernel,
         })
         .collect();
     (!routes.is_empty()).then_some(Attributes::Routes(routes))
+}
+
+/// The address of zeros, and how long an address is.
+fn of_family(family: u8) -> Option<(IpAddr, u8)> {
+    match i32::from(family) {
+        libc::AF_INET => Some((Ipv4Addr::UNSPECIFIED.into(), 32)),
+        libc::AF_INET6 => Some((Ipv6Addr::UNSPECIFIED.into(), 128)),
+        _ => None,
+    }
+}
+
+/// `RTNH_F_DEAD` and `RTNH_F_LINKDOWN` of linux/rtnetlink.h: the kernel passes
+/// over the first; over the second only if a sysctl says so.
+fn is_dead(flags: u32) -> bool {
+    flags & 1 != 0
+}
+
+/// `struct fib_rule_hdr` and what follows it.
+pub(super) fn rule(payload: &[u8]) -> Option<Attributes> {
+    let (head, rest) = payload.split_at_checked(FIB_RULE_HDR)?;
+    let (zero, _) = of_family(head[0])?;
+    let (to_length, from_length, tos) = (head[1], head[2], head[3]);
+    let flags = number(&head[8..12])?;
+    let action = match head[7] {
+        1 => RuleAction::Lookup,
+        2 => RuleAction::Goto,
+        3 => RuleAction::Nop,
+        6 => RuleAction::Blackhole,
+        7 => RuleAction::Unreachable,
+        8 => RuleAction::Prohibit,
+        _ => return None,
+    };
+    let mut rule = PolicyRule {
+        ipv6: zero.is_ipv6(),
+        table: head[4].into(),
+        action,
+        not: flags & FIB_RULE_INVERT != 0,
+        detached: flags & FIB_RULE_DETACHED != 0,
+        narrower: tos != 0,
+        ..PolicyRule::default()
+    };
+    let (mut mark, mut mask) = (None, None);
+    let (mut from, mut to) = (None, None);
+    for (kind, value) in attributes(rest) {
+        match kind {
+            fra::DST => to = parse_ip(value).ok(),
+            fra::SRC => from = parse_ip(value).ok(),
+            fra::IIFNAME => rule.iif = Some(text(value)),
+            fra::OIFNAME => rule.oif = Some(text(value)),
+            fra::GOTO => rule.goto = number(value)?,
+            fra::PRIORITY => rule.priority = number(value)?,
+            fra::FWMARK => mark = number(value),
+            fra::FWMASK => mask = number(value),
+            fra::TABLE => rule.table = number(value)?,
+            fra::PROTOCOL => rule.protocol = value.first().copied().unwrap_or_default().into(),
+            fra::SUPPRESS_PREFIXLEN => {
+                rule.suppress = number(value).filter(|length| *length != u32::MAX);
+            }
+            fra::SUPPRESS_IFGROUP => rule.narrower |= number(value) != Some(u32::MAX),
+            fra::FLOW | fra::PAD => {}
+            // Whatever else there is narrows the selector.
+            _ => rule.narrower = true,
+        }
+    }
+    let prefix = |address: Option<IpAddr>, length| match length {
+        0 => Some(None),
+        length => Some(Some((address?, length))),
+    };
+    rule.from = prefix(from, from_length)?;
+    rule.to = prefix(to, to_length)?;
+    rule.mark = mark
+        .or(mask.map(|_| 0))
+        .map(|mark| (mark, mask.unwrap_or(u32::MAX)));
+    Some(Attributes::Rule(rule))
 }
 
 /// Where a route leads next.
@@ -243,6 +369,7 @@ pub(super) fn route(payload: &[u8]) -> Option<Attributes> {
 struct Hop {
     device: Option<u32>,
     gateway: Option<IpAddr>,
+    dead: bool,
 }
 
 impl Hop {
@@ -274,6 +401,7 @@ fn next_hops(mut bytes: &[u8]) -> Vec<Hop> {
         let mut hop = Hop {
             device: number(&head[4..8]),
             gateway: None,
+            dead: is_dead(head[2].into()),
         };
         for (kind, value) in attributes(rest) {
             hop.take(kind, value);
@@ -290,19 +418,36 @@ pub(super) fn neighbour(payload: &[u8]) -> Option<Attributes> {
     let device = number(&head[4..8])?;
     let state = u16::from_ne_bytes([head[8], head[9]]);
     let (mut address, mut hardware) = (None, None);
+    let (mut confirmed, mut master) = (None, None);
     for (kind, value) in attributes(rest) {
         match kind {
             libc::NDA_DST => address = parse_ip(value).ok(),
             libc::NDA_LLADDR => hardware = mac(value),
+            // `struct nda_cacheinfo`: confirmed, used, updated, references.
+            libc::NDA_CACHEINFO => confirmed = value.get(..4).and_then(number),
+            NDA_MASTER => master = number(value),
             _ => {}
         }
     }
-    Some(Attributes::Neighbour(Neighbour {
+    if i32::from(head[0]) == libc::AF_BRIDGE {
+        // Permanent entries of a bridge are its ports' own addresses.
+        let learnt = address.is_some() || (master.is_some() && state != libc::NUD_PERMANENT);
+        return learnt.then_some(Attributes::Frame(FrameRoute {
+            mac: hardware?,
+            device,
+            remote: address,
+        }));
+    }
+    let neighbour = Neighbour {
         address: address?,
         device,
         mac: hardware,
         state: state_name(state).to_owned(),
-    }))
+    };
+    Some(Attributes::Neighbour {
+        neighbour,
+        confirmed,
+    })
 }
 
 /// As ip-neighbour(8) names it.
@@ -351,6 +496,7 @@ pub(super) fn fuzz(data: &[u8]) {
     address(data);
     route(data);
     neighbour(data);
+    rule(data);
 }
 
 #[cfg(test)]

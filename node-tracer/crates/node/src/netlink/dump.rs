@@ -6,6 +6,7 @@ use std::{
     io,
     net::IpAddr,
     os::fd::AsRawFd,
+    time::Duration,
 };
 
 use netlink_packet_core::{
@@ -16,10 +17,13 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use super::{
     DatedAddress,
-    decode::{Attributes, IFADDRMSG, NDMSG, PERMANENT, RTMSG},
+    decode::{Attributes, FIB_RULE_HDR, IFADDRMSG, NDMSG, PERMANENT, RTMSG},
     nsid,
 };
-use event::{Address, Device, MAX_ADDRESSES, Neighbour, Route};
+use event::{
+    Address, Device, MAX_ADDRESSES, Neighbour, Route,
+    forwarding::{DatedNeighbour, Forwarding, TableRoute},
+};
 use sys::{clock::KernelClock, syscall};
 
 /// Larger than any message that the kernel makes of a dump (32 KiB).
@@ -38,6 +42,9 @@ const MAX_ADVERTISED: usize = 64;
 /// Routes, and neighbours, of one namespace that are kept.
 const MAX_ROUTES: usize = 4096;
 
+/// Of each kind that decides where a namespace sends packets so many are kept.
+const MAX_FORWARDING: usize = 16_384;
+
 /// A kind of list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum List {
@@ -48,6 +55,10 @@ pub(super) enum List {
     Routes,
     /// Neighbours of every family.
     Neighbours,
+    /// Policy rules of every family.
+    Rules,
+    /// What bridges and VXLAN devices have learnt.
+    Frames,
 }
 
 #[derive(Debug)]
@@ -65,6 +76,7 @@ pub(super) struct Contents {
     pub(super) devices: Vec<Device>,
     pub(super) routes: Vec<Route>,
     pub(super) neighbours: Vec<Neighbour>,
+    pub(super) forwarding: Forwarding,
     pub(super) cut: bool,
 }
 
@@ -74,6 +86,8 @@ pub(super) struct Lists {
     sequence: u32,
     buffer: Vec<u8>,
     cut: bool,
+    /// There are more routes to networks than are kept.
+    networks_cut: bool,
 }
 
 impl Lists {
@@ -88,6 +102,7 @@ impl Lists {
             sequence: 0,
             buffer: Vec::with_capacity(BUFFER),
             cut: false,
+            networks_cut: false,
         })
     }
 
@@ -155,32 +170,65 @@ impl Lists {
 
     pub(super) fn everything(&mut self) -> Result<Contents, DumpError> {
         let mut contents = self.addresses()?;
-        for answer in self.list(List::Routes)? {
-            if let Attributes::Routes(routes) = answer {
-                contents.routes.extend(routes);
+        let Contents {
+            routes,
+            neighbours,
+            forwarding,
+            ..
+        } = &mut contents;
+        for answer in self.list(List::Rules)? {
+            if let Attributes::Rule(rule) = answer {
+                keep(rule, &mut forwarding.rules, &mut forwarding.cut);
             }
         }
-        contents.cut |= contents.routes.len() > MAX_ROUTES;
-        contents.routes.truncate(MAX_ROUTES);
-        let gateways: BTreeSet<(IpAddr, u32)> = contents
-            .routes
+        for answer in self.list(List::Routes)? {
+            if let Attributes::Routes(hops) = answer {
+                routes.extend(hops.iter().filter_map(TableRoute::plain));
+                for hop in hops {
+                    keep(hop, &mut forwarding.routes, &mut forwarding.cut);
+                }
+            }
+        }
+        let mut cut = routes.len() > MAX_ROUTES;
+        routes.truncate(MAX_ROUTES);
+        let gateways: BTreeSet<(IpAddr, u32)> = routes
             .iter()
             .filter_map(|route| Some((route.gateway?, route.device)))
             .collect();
         let of_gateway = |each: &Neighbour| gateways.contains(&(each.address, each.device));
+        let now = sys::clock::now();
         for answer in self.list(List::Neighbours)? {
-            if let Attributes::Neighbour(neighbour) = answer
-                && (neighbour.state == PERMANENT || of_gateway(&neighbour))
-            {
-                contents.neighbours.push(neighbour);
+            let Attributes::Neighbour {
+                neighbour,
+                confirmed,
+            } = answer
+            else {
+                continue;
+            };
+            if neighbour.state == PERMANENT || of_gateway(&neighbour) {
+                neighbours.push(neighbour.clone());
             }
+            let ago = confirmed.map(|hundredths| Duration::from_millis(10 * u64::from(hundredths)));
+            let dated = DatedNeighbour {
+                confirmed: ago.map(|ago| now.minus(ago)),
+                neighbour,
+            };
+            keep(dated, &mut forwarding.neighbours, &mut forwarding.cut);
         }
         // A host can have one for each node of its cluster: gateways first.
-        contents
-            .neighbours
-            .sort_by_key(|each| (!of_gateway(each), each.device, each.address));
-        contents.cut |= self.cut || contents.neighbours.len() > MAX_ROUTES;
-        contents.neighbours.truncate(MAX_ROUTES);
+        neighbours.sort_by_key(|each| (!of_gateway(each), each.device, each.address));
+        cut |= neighbours.len() > MAX_ROUTES;
+        neighbours.truncate(MAX_ROUTES);
+        if contents.devices.iter().any(learns) {
+            for answer in self.list(List::Frames)? {
+                if let Attributes::Frame(frame) = answer {
+                    let Forwarding { frames, cut, .. } = &mut contents.forwarding;
+                    keep(frame, frames, cut);
+                }
+            }
+        }
+        contents.cut |= cut | self.cut;
+        contents.forwarding.cut |= contents.cut | self.networks_cut;
         Ok(contents)
     }
 
@@ -212,6 +260,7 @@ impl Lists {
         self.socket.send_to(&bytes, &kernel, 0).map_err(failed)?;
 
         let (mut answers, mut interrupted) = (Vec::new(), false);
+        let mut networks = 0;
         loop {
             self.buffer.clear();
             let received = self.socket.recv_from(&mut self.buffer, libc::MSG_TRUNC);
@@ -232,10 +281,19 @@ impl Lists {
                 rest = rest.get(length..).unwrap_or_default();
                 match message.payload {
                     NetlinkPayload::InnerMessage(Attributes::Other) => {}
+                    // A node may have all routes of the Internet.
+                    NetlinkPayload::InnerMessage(answer)
+                        if networks >= MAX_FORWARDING && is_network(&answer) =>
+                    {
+                        self.networks_cut = true;
+                    }
                     NetlinkPayload::InnerMessage(_) if answers.len() >= MAX_ANSWERS => {
                         self.cut = true;
                     }
-                    NetlinkPayload::InnerMessage(answer) => answers.push(answer),
+                    NetlinkPayload::InnerMessage(answer) => {
+                        networks += usize::from(is_network(&answer));
+                        answers.push(answer);
+                    }
                     NetlinkPayload::Done(done) if done.code < 0 => {
                         return Err(failed(io::Error::from_raw_os_error(-done.code)));
                     }
@@ -248,18 +306,37 @@ impl Lists {
     }
 }
 
+/// Keeps one more, if there is room.
+fn keep<T>(one: T, list: &mut Vec<T>, cut: &mut bool) {
+    match list.len() < MAX_FORWARDING {
+        true => list.push(one),
+        false => *cut = true,
+    }
+}
+
+/// Whether it is a route that is neither a default route nor to one address.
+fn is_network(answer: &Attributes) -> bool {
+    matches!(answer, Attributes::Routes(hops) if hops.iter().all(|hop| hop.plain().is_none()))
+}
+
+/// Whether a device keeps a list of where it sends frames.
+fn learns(device: &Device) -> bool {
+    matches!(device.kind.as_deref(), Some("bridge" | "vxlan"))
+}
+
 impl List {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Links => "RTM_GETLINK",
             Self::Addresses => "RTM_GETADDR",
             Self::Routes => "RTM_GETROUTE",
-            Self::Neighbours => "RTM_GETNEIGH",
+            Self::Neighbours | Self::Frames => "RTM_GETNEIGH",
+            Self::Rules => "RTM_GETRULE",
         }
     }
 
     /// What follows the message's header: zeros for every address family and
-    /// no restriction, but for the statistics of devices, which some drivers
+    /// no restriction, but for what bridges learn, and the statistics of devices, which some drivers
     /// have to ask their firmware for.
     fn body(self) -> Vec<u8> {
         match self {
@@ -273,6 +350,12 @@ impl List {
             Self::Addresses => vec![0; IFADDRMSG],
             Self::Routes => vec![0; RTMSG],
             Self::Neighbours => vec![0; NDMSG],
+            Self::Rules => vec![0; FIB_RULE_HDR],
+            Self::Frames => {
+                let mut body = vec![0; NDMSG];
+                body[0] = libc::AF_BRIDGE as u8;
+                body
+            }
         }
     }
 }
@@ -287,7 +370,8 @@ impl NetlinkSerializable for Request {
             List::Links => libc::RTM_GETLINK,
             List::Addresses => libc::RTM_GETADDR,
             List::Routes => libc::RTM_GETROUTE,
-            List::Neighbours => libc::RTM_GETNEIGH,
+            List::Neighbours | List::Frames => libc::RTM_GETNEIGH,
+            List::Rules => libc::RTM_GETRULE,
         }
     }
 

@@ -34,6 +34,8 @@ pub struct Target {
     pub inode: u32,
     /// Ways that should lead there, the best first.
     pub ways: Vec<Way>,
+    /// It is the host's: all of it is kept.
+    pub is_hosts: bool,
 }
 
 /// A visit's outcome; `None` if no way leads to the namespace any more.
@@ -42,7 +44,7 @@ type Outcome<T = Visit> = Result<Option<T>, NetlinkError>;
 /// How a namespace is visited, and what is kept of that.
 struct Visitor<T> {
     visit: fn(&Home, &Target) -> Outcome<T>,
-    fit: fn(T, &Room) -> T,
+    fit: fn(T, &Target, &Room) -> T,
 }
 
 /// What the threads share; one that is abandoned keeps it.
@@ -141,7 +143,7 @@ impl<T: Send + 'static> Rounds<T> {
             };
             at.store(index, SeqCst);
             let outcome = (self.visitor.visit)(&home, target);
-            let fitting = |visit| (self.visitor.fit)(visit, &self.room);
+            let fitting = |visit| (self.visitor.fit)(visit, target, &self.room);
             self.keep(index, outcome.map(|visit| visit.map(fitting)));
             at.store(usize::MAX, SeqCst);
         }
@@ -210,7 +212,7 @@ mod tests {
         patience: Duration,
         limit: Duration,
     ) -> Vec<Outcome<T>> {
-        let fit = |visit, _: &Room| visit;
+        let fit = |visit, _: &Target, _: &Room| visit;
         all(targets, Visitor { visit, fit }, bounded, patience, limit)
     }
 
@@ -218,6 +220,7 @@ mod tests {
         let target = |inode| Target {
             inode,
             ways: vec![Way::File(PathBuf::from(format!("/{inode}")))],
+            is_hosts: false,
         };
         (0..count).map(target).collect()
     }

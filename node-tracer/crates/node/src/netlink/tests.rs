@@ -222,6 +222,14 @@ fn all_of_a_namespace_is_read_in_one_visit() {
     pod.ip("-6 route add default via fe80::1 dev eth0");
     pod.ip("route add 198.19.0.0/16 via 169.254.1.1 dev eth0");
     pod.ip("neigh add 169.254.1.1 lladdr ee:ee:ee:ee:ee:ee dev eth0 nud permanent");
+    node.ip("rule add from 198.18.0.2 lookup 1002 pref 2048 iif cali1");
+    node.ip("-6 rule add to 2001:db8::2 lookup main pref 512");
+    node.ip("route add 198.18.0.2 dev br0 table 1002 metric 7");
+    node.ip("route add throw 198.20.0.0/16 table 1002");
+    node.ip("neigh add 198.18.0.2 lladdr ee:ee:ee:ee:ee:01 dev br0 nud reachable");
+    let fdb = ["-n", &node.name, "fdb", "add", "ee:ee:ee:ee:ee:01"];
+    let fdb = [&fdb[..], &["dev", "cali1", "master", "static"]].concat();
+    assert!(Command::new("bridge").args(fdb).status().unwrap().success());
     pod.ip("neigh add fe80::1 lladdr ee:ee:ee:ee:ee:ee dev eth0 nud stale");
     pod.ip("neigh add 169.254.1.9 lladdr ee:ee:ee:ee:ee:ee dev eth0 nud stale");
 
@@ -233,8 +241,16 @@ fn all_of_a_namespace_is_read_in_one_visit() {
     let gone = Target {
         inode: 1,
         ways: ways.clone(),
+        is_hosts: false,
     };
-    let targets = vec![gone, Target { inode, ways }];
+    let targets = vec![
+        gone,
+        Target {
+            inode,
+            ways,
+            is_hosts: false,
+        },
+    ];
     let mut outcomes = visit_all(targets, &bounded, LONG, LONG).into_iter();
     assert!(matches!(outcomes.next(), Some(Ok(None))));
     let found = outcomes.next().unwrap().unwrap().unwrap();
@@ -247,6 +263,7 @@ fn all_of_a_namespace_is_read_in_one_visit() {
     let target = Target {
         inode: fs::metadata(node.path()).unwrap().ino() as u32,
         ways: vec![Way::File(node.path())],
+        is_hosts: true,
     };
     let mut outcomes = visit_all(vec![target], &bounded, LONG, LONG);
     let other = outcomes.remove(0).unwrap().unwrap();
@@ -255,6 +272,45 @@ fn all_of_a_namespace_is_read_in_one_visit() {
     assert_eq!((eth0.link, cali.link), (Some(cali.index), Some(eth0.index)));
     assert_eq!(cali.master, Some(bridge.index));
     assert_ne!(other.netns.cookie, found.netns.cookie);
+
+    assert!(found.forwarding.rules.is_empty(), "a pod's are ordinary");
+    let forwarding = &other.forwarding;
+    let rules = forwarding.rules.iter().filter(|rule| !rule.is_kernels());
+    let rules: Vec<_> = rules.map(|rule| (rule.priority, rule.words())).collect();
+    let expected = [
+        (2048, "from 198.18.0.2 iif cali1 lookup 1002"),
+        (512, "from all to 2001:db8::2 lookup main"),
+    ];
+    assert_eq!(rules, expected.map(|(at, words)| (at, words.to_owned())));
+    let routes = forwarding.routes.iter().filter(|route| route.table == 1002);
+    let routes: Vec<_> = routes
+        .map(|route| (route.kind.as_str(), route.to.1, route.metric, route.device))
+        .collect();
+    assert_eq!(
+        routes,
+        [
+            ("throw", 16, 0, None),
+            ("unicast", 32, 7, Some(bridge.index)),
+        ]
+    );
+    let mac = "ee:ee:ee:ee:ee:01";
+    let near = forwarding.neighbours.iter();
+    let near: Vec<_> = near
+        .filter(|each| each.neighbour.mac.as_deref() == Some(mac))
+        .collect();
+    assert_eq!(near.len(), 1);
+    assert!(
+        near[0]
+            .confirmed
+            .is_some_and(|at| sys::clock::now().since(at) < LONG)
+    );
+    let frames: Vec<_> = forwarding
+        .frames
+        .iter()
+        .filter(|it| it.mac == mac)
+        .collect();
+    assert_eq!(frames.len(), 1);
+    assert_eq!(frames[0].device, cali.index);
 
     let v6: IpAddr = "fe80::1".parse().unwrap();
     let v4 = IpAddr::from([169, 254, 1, 1]);

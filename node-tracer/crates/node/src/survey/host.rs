@@ -1,12 +1,31 @@
-//! Which network namespaces are the host's own.
+//! Which network namespaces are the host's own, and which of them is the node's.
+//!
+//! A node can be in a namespace itself: beside others on one machine, as in kind.
+//! Its pods are plugged in where its container runtime runs, who connects to whose
+//! socket is told by the kernel. Where no runtime listens, it is the namespace of
+//! process 1.
 
 use std::collections::BTreeSet;
 
 use crate::procfs::{Procfs, TaskEntry};
 
-/// The namespaces of the kernel's own threads and of process 1: on a node that
-/// is a container itself (kind), only the latter can be seen.
-pub(super) fn netns(tasks: &[TaskEntry], unread: &mut Vec<String>) -> BTreeSet<u32> {
+/// The host's namespaces, by inode.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Host {
+    pub(super) all: BTreeSet<u32>,
+    /// The node's.
+    pub(super) node: Option<u32>,
+}
+
+/// The namespaces of the kernel's own threads, of process 1 and of the process that
+/// listens on the runtime's socket: on a node that is a container itself (kind),
+/// the first cannot be seen.
+pub(super) fn netns(tasks: &[TaskEntry], runtime: Option<u32>, unread: &mut Vec<String>) -> Host {
+    let of_process = |pid: u32| {
+        let leader = tasks.iter().find(|entry| entry.task.tid == pid);
+        leader.and_then(|entry| entry.netns)
+    };
+    let runtime = runtime.and_then(of_process);
     let kernel = tasks.iter().filter(|entry| entry.kernel);
     let kernel = kernel.clone().find_map(|entry| entry.netns);
     // Of a namespace of processes that is not the host's.
@@ -15,8 +34,7 @@ pub(super) fn netns(tasks: &[TaskEntry], unread: &mut Vec<String>) -> BTreeSet<u
             "processes outside the tracer's own PID namespace, which is not the host's",
         ));
     }
-    let first = tasks.iter().find(|entry| entry.task.tid == 1);
-    let first = first.and_then(|entry| entry.netns);
+    let first = of_process(1);
     let mut host: BTreeSet<u32> = kernel.into_iter().chain(first).collect();
     if host.is_empty() {
         // Both are guarded even from root. The tracer itself is the best guess
@@ -26,7 +44,9 @@ pub(super) fn netns(tasks: &[TaskEntry], unread: &mut Vec<String>) -> BTreeSet<u
             "the network namespaces of process 1 and of the kernel's threads: the tracer's own is taken for the host's",
         ));
     }
-    host
+    let node = runtime.or(first).or_else(|| host.first().copied());
+    host.extend(runtime);
+    Host { all: host, node }
 }
 
 #[cfg(test)]
@@ -46,36 +66,40 @@ mod tests {
         }
     }
 
-    fn host(tasks: &[TaskEntry]) -> (Vec<u32>, usize) {
+    fn host(tasks: &[TaskEntry], runtime: Option<u32>) -> (Vec<u32>, Option<u32>, usize) {
         let mut unread = Vec::new();
-        let host = netns(tasks, &mut unread);
-        (host.into_iter().collect(), unread.len())
+        let Host { all, node } = netns(tasks, runtime, &mut unread);
+        (all.into_iter().collect(), node, unread.len())
     }
 
     #[test]
     fn the_host_is_where_the_kernels_threads_and_process_1_are() {
         let pod = task(70, false, Some(9));
-        assert_eq!(
-            host(&[task(1, false, Some(5)), task(2, true, Some(5)), pod.clone()]),
-            (vec![5], 0)
-        );
-        assert_eq!(
-            host(&[
-                task(1, false, None),
-                task(2, true, None),
-                task(3, true, Some(5)),
-                pod.clone()
-            ]),
-            (vec![5], 0),
-            "process 1 and one thread are guarded"
-        );
-        assert_eq!(
-            host(&[task(1, false, Some(5)), pod.clone()]),
-            (vec![5], 1),
-            "a node in a container"
-        );
-        let (own, unread) = host(&[task(1, false, None), task(2, true, None), pod]);
+        let whole = [task(1, false, Some(5)), task(2, true, Some(5)), pod.clone()];
+        assert_eq!(host(&whole, None), (vec![5], Some(5), 0));
+        let guarded = [
+            task(1, false, None),
+            task(2, true, None),
+            task(3, true, Some(5)),
+            pod.clone(),
+        ];
+        assert_eq!(host(&guarded, None), (vec![5], Some(5), 0));
+        let container = [task(1, false, Some(5)), pod.clone()];
+        assert_eq!(host(&container, None), (vec![5], Some(5), 1));
+        let (own, node, unread) = host(&[task(1, false, None), task(2, true, None), pod], None);
         assert_eq!((own.len(), unread), (1, 1));
-        assert_ne!(own, [9]);
+        assert_ne!(node, Some(9));
+    }
+
+    #[test]
+    fn the_node_is_where_the_runtime_is() {
+        let tasks = [
+            task(1, false, Some(5)),
+            task(2, true, Some(5)),
+            task(60, false, Some(7)),
+            task(70, false, Some(9)),
+        ];
+        assert_eq!(host(&tasks, Some(60)), (vec![5, 7], Some(7), 0));
+        assert_eq!(host(&tasks, Some(61)), (vec![5], Some(5), 0), "it is gone");
     }
 }

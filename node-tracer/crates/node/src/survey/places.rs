@@ -79,7 +79,7 @@ impl<'a> Places<'a> {
     }
 
     /// The ways to each of them.
-    pub(super) fn targets(&self, procfs: &Procfs) -> Vec<Target> {
+    pub(super) fn targets(&self, procfs: &Procfs, hosts: &BTreeSet<u32>) -> Vec<Target> {
         let ways = |inode: u32| {
             let task = |entry: &&TaskEntry| Way::File(procfs.task_netns_path(entry.task.tid));
             let mount = |mount: &NsfsMount| Way::Mount {
@@ -103,6 +103,7 @@ impl<'a> Places<'a> {
             .map(|inode| Target {
                 inode,
                 ways: ways(inode),
+                is_hosts: hosts.contains(&inode),
             })
             .collect()
     }

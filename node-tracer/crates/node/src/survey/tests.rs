@@ -10,7 +10,7 @@ use std::{
 
 use super::*;
 use crate::netlink::{NetlinkError, Way};
-use event::{FdHolder, Task, UserNs};
+use event::{FdHolder, Task, UserNs, forwarding::Forwarding};
 
 fn task(pid: u32, tid: u32, state: char, netns: Option<u32>) -> TaskEntry {
     TaskEntry {
@@ -27,7 +27,7 @@ fn task(pid: u32, tid: u32, state: char, netns: Option<u32>) -> TaskEntry {
 
 fn ways(places: &Places<'_>, inode: u32) -> Vec<String> {
     let procfs = Procfs::new(Path::new("/h"), Bounded::default());
-    let targets = places.targets(&procfs);
+    let targets = places.targets(&procfs, &BTreeSet::new());
     let target = targets.iter().find(|target| target.inode == inode).unwrap();
     let plain = |way: &Way| match way {
         Way::File(path) => path.display().to_string(),
@@ -103,7 +103,7 @@ fn what_cannot_be_entered_is_said_and_hides_nothing() {
     process(70, "containerd-shim", 5);
     process(80, "app", 100);
     let procfs = Procfs::new(root.path(), Bounded::default());
-    let found = survey(&procfs, Duration::from_secs(5), None).unwrap();
+    let found = survey(&procfs, Duration::from_secs(5), None, None).unwrap();
     assert_eq!((found.tasks, found.netns), (3, 0));
     assert!(found.events.is_empty(), "namespaces that end are ordinary");
     assert_eq!(found.shims, [70]);
@@ -137,7 +137,11 @@ fn told(failed: Result<Option<Visit>, NetlinkError>) -> Survey {
         what: blocked,
     };
     let mut found = Survey::default();
-    let host = (&BTreeSet::new(), procfs.host_users());
+    let host = Host {
+        all: BTreeSet::new(),
+        node: None,
+    };
+    let host = (&host, procfs.host_users());
     found.tell_all(vec![(100, failed)], host, &holders, vec![event]);
     found
 }
@@ -154,6 +158,7 @@ fn empty_visit() -> Visit {
         routes: Vec::new(),
         neighbours: Vec::new(),
         home_nsid: None,
+        forwarding: Forwarding::default(),
         cut: false,
     }
 }
@@ -171,7 +176,7 @@ fn a_namespace_that_cannot_be_read_is_told_with_its_holders() {
         matches!(
             events.as_slice(),
             [
-                What::NetnsFound { netns: found, host: false, user_ns: None },
+                What::NetnsFound { netns: found, host: false, node: false, user_ns: None },
                 What::NetnsHolders { netns: held, task_count: 1, .. },
                 What::TaskBlocked { netns: Some(blocked), .. },
             ] if [found, held, blocked] == [&netns; 3]
@@ -240,7 +245,7 @@ fn a_sleep_without_a_beginning_is_a_doubt_and_no_finding() {
     let root = tempfile::tempdir().unwrap();
     asleep(root.path(), 80);
     let procfs = Procfs::new(root.path(), Bounded::default());
-    let found = survey(&procfs, Duration::from_secs(5), None).unwrap();
+    let found = survey(&procfs, Duration::from_secs(5), None, None).unwrap();
     assert!(found.events.is_empty(), "{:?}", found.events);
     assert!(!found.stalls_whole && !found.nets_whole);
     let missed = &found.nets_missed;
@@ -250,7 +255,7 @@ fn a_sleep_without_a_beginning_is_a_doubt_and_no_finding() {
     let said = |text: &&String| text.contains("since when task 80");
     assert_eq!(found.unread.iter().filter(said).count(), 1);
 
-    let found = survey(&procfs, Duration::from_millis(50), None).unwrap();
+    let found = survey(&procfs, Duration::from_millis(50), None, None).unwrap();
     assert!(found.stalls_whole);
     let blocked = |event: &Event| matches!(event.what, What::TaskBlocked { found: true, .. });
     assert!(matches!(found.events.as_slice(), [event] if blocked(event)));
@@ -280,7 +285,7 @@ fn owners_that_cannot_be_read_are_said() {
     asleep(root.path(), 80);
     fs::create_dir(root.path().join("proc/80/cgroup")).unwrap();
     let procfs = Procfs::new(root.path(), Bounded::default());
-    let found = survey(&procfs, Duration::from_secs(3600), None).unwrap();
+    let found = survey(&procfs, Duration::from_secs(3600), None, None).unwrap();
     let said = |text: &String| text.starts_with("the pods of 1 processes");
     assert!(found.unread.iter().any(said), "{:?}", found.unread);
 }
@@ -288,7 +293,7 @@ fn owners_that_cannot_be_read_are_said() {
 #[test]
 fn the_running_machine_is_looked_at() {
     let procfs = Procfs::new(Path::new("/"), Bounded::default());
-    let found = survey(&procfs, Duration::from_secs(3600), None).unwrap();
+    let found = survey(&procfs, Duration::from_secs(3600), None, None).unwrap();
     assert!(found.tasks > 0);
     let own = fs::metadata("/proc/self/ns/net").unwrap().ino() as u32;
     let is_own = |what: &What| matches!(what, What::NetnsFound { netns, .. } if netns.inode == own);

@@ -183,6 +183,8 @@ impl Lanes {
             | What::PodsWithAddress { .. }
             | What::MaxPods { .. }
             | What::NetnsDevices { .. }
+            | What::NetnsForwarding { .. }
+            | What::PciListed { .. }
             | What::ClockStepped { .. }
             | What::Tick => {}
         }

@@ -251,6 +251,8 @@ pub(super) fn line(event: &Event) -> Option<Line> {
         | What::MaxPods { .. }
         | What::StoreListed { .. }
         | What::NetnsDevices { .. }
+        | What::NetnsForwarding { .. }
+        | What::PciListed { .. }
         | What::PodStarted { .. }
         | What::Tick => None,
     }

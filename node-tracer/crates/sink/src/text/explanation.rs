@@ -15,6 +15,7 @@ use event::{
 
 mod brief;
 mod namespace;
+mod path;
 mod sources;
 
 /// Width of a label and of the space after it.
@@ -57,6 +58,8 @@ pub(super) fn text(
     let also = all.subject.also.iter().map(String::as_str);
     page.texts("or", also);
     page.namespaces(all);
+    page.enis(&all.eni, verbose);
+    page.each("path", &all.path, Page::path);
     page.reservations(all);
     page.each("cni", &all.cni_calls, Page::call);
     page.sandboxes(&all.sandboxes);

@@ -82,6 +82,7 @@ fn effects(root: &Path) -> Effects {
     let host = What::NetnsFound {
         netns,
         host: true,
+        node: false,
         user_ns: None,
     };
     effects.step(&BTreeSet::new(), &mut vec![at(0, host)]);

@@ -183,6 +183,33 @@ impl<'a> Cables<'a> {
     }
 }
 
+/// The CNI that gives such a name, if nobody else does.
+pub(in crate::detect) fn cni_of_name(name: &str) -> Option<&'static str> {
+    const PREFIXES: [(&str, usize, &str); 6] = [
+        ("cali", 8, "Calico or Terway"),
+        ("eni", 8, "the AWS VPC CNI"),
+        ("lxc", 8, "Cilium"),
+        ("azv", 7, "Azure CNI"),
+        ("gke", 8, "GKE"),
+        ("vethwepl", 7, "Weave Net"),
+    ];
+    let mut prefixes = PREFIXES.iter();
+    let by = prefixes.find_map(|(prefix, digits, cni)| {
+        let rest = name.strip_prefix(prefix)?;
+        (rest.len() >= *digits && is_hex(rest)).then_some(*cni)
+    });
+    by.or_else(|| {
+        let rest = name.strip_suffix("_h")?;
+        (rest.len() == 12 && is_hex(rest)).then_some("Kube-OVN")
+    })
+    .or_else(|| (name.len() == 15 && is_hex(name)).then_some("OVN-Kubernetes"))
+}
+
+pub(in crate::detect) fn is_hex(text: &str) -> bool {
+    let digit = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
+    text.bytes().all(digit)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

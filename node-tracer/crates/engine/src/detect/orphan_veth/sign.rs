@@ -11,7 +11,11 @@ use std::{
 };
 
 use crate::{
-    detect::{View, is_routable},
+    detect::{
+        View,
+        facts::cable::{cni_of_name, is_hex},
+        is_routable,
+    },
     model::netns::{NetnsEntry, Serial, Wiring},
 };
 use event::{Address, Device};
@@ -90,14 +94,14 @@ impl<'v, 'a> Signs<'v, 'a> {
         }
         if let Some(master) = master {
             let is_pods = match master.name.as_str() {
-                OVS => of_name(name).is_some() || is_antreas(name),
+                OVS => cni_of_name(name).is_some() || is_antreas(name),
                 _ => is_pods_bridge(&master.name) || self.has_pods(entry, wiring, master),
             };
             if is_pods {
                 return Some(Sign::Port(master));
             }
         }
-        if let Some(by) = of_name(name) {
+        if let Some(by) = cni_of_name(name) {
             return Some(Sign::Name(by));
         }
         // Inside of containers, people route to what they make.
@@ -189,28 +193,6 @@ impl<'v, 'a> Signs<'v, 'a> {
     }
 }
 
-/// The CNI that gives such a name, if nobody else does.
-pub(super) fn of_name(name: &str) -> Option<&'static str> {
-    const PREFIXES: [(&str, usize, &str); 6] = [
-        ("cali", 8, "Calico or Terway"),
-        ("eni", 8, "the AWS VPC CNI"),
-        ("lxc", 8, "Cilium"),
-        ("azv", 7, "Azure CNI"),
-        ("gke", 8, "GKE"),
-        ("vethwepl", 7, "Weave Net"),
-    ];
-    let mut prefixes = PREFIXES.iter();
-    let by = prefixes.find_map(|(prefix, digits, cni)| {
-        let rest = name.strip_prefix(prefix)?;
-        (rest.len() >= *digits && is_hex(rest)).then_some(*cni)
-    });
-    by.or_else(|| {
-        let rest = name.strip_suffix("_h")?;
-        (rest.len() == 12 && is_hex(rest)).then_some("Kube-OVN")
-    })
-    .or_else(|| (name.len() == 15 && is_hex(name)).then_some("OVN-Kubernetes"))
-}
-
 /// The beginning of a pod's name and six digits.
 fn is_antreas(name: &str) -> bool {
     let parts = name.rsplit_once('-');
@@ -222,11 +204,6 @@ fn is_antreas(name: &str) -> bool {
 fn is_plain(name: &str) -> bool {
     let rest = name.strip_prefix("veth");
     rest.is_some_and(|rest| rest.len() == 8 && is_hex(rest))
-}
-
-fn is_hex(text: &str) -> bool {
-    let digit = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
-    text.bytes().all(digit)
 }
 
 /// A veth of systemd-nspawn, by its name.

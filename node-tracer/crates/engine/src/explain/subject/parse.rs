@@ -46,7 +46,7 @@ type Forms = Result<Vec<Form>, String>;
 
 /// `kind:word`; `None` if there is no kind before it.
 fn explicit(word: &str) -> Option<Forms> {
-    if address(word).is_some() || mac(word).is_some() {
+    if address(word).is_some() || mac(word).is_some() || pci(word).is_some() {
         return None;
     }
     let (kind, rest) = word.split_once(':')?;
@@ -72,6 +72,7 @@ fn explicit(word: &str) -> Option<Forms> {
         },
         "dev" | "if" => one(device(rest), "is followed by no name of an interface"),
         "mac" => one(mac(rest), "is followed by no MAC address"),
+        "pci" => one(pci(rest), "is followed by no PCI address"),
         "uid" => one(uid(rest), "is followed by no UID"),
         "container" | "sandbox" => one(container(rest), "is followed by no container ID"),
         // net:[4026532246], as readlink(1) shows it
@@ -99,6 +100,23 @@ fn one(form: Option<Form>, otherwise: &str) -> Forms {
         .ok_or_else(|| otherwise.to_owned())
 }
 
+/// `0000:00:06.0`: domain, bus, device and function.
+fn pci(word: &str) -> Option<Form> {
+    let (rest, function) = word.rsplit_once('.')?;
+    let parts: Vec<&str> = rest.split(':').collect();
+    let [domain, bus, device] = parts.as_slice() else {
+        return None;
+    };
+    let is_hex = |text: &str, lengths: std::ops::RangeInclusive<usize>| {
+        lengths.contains(&text.len()) && text.bytes().all(|c| c.is_ascii_hexdigit())
+    };
+    let is_one = is_hex(domain, 4..=8)
+        && is_hex(bus, 2..=2)
+        && is_hex(device, 2..=2)
+        && is_hex(function, 1..=2);
+    is_one.then(|| Form::Pci(word.to_ascii_lowercase()))
+}
+
 /// What a word can be by its looks.
 fn forms(word: &str) -> Forms {
     if let Some(found) = address(word) {
@@ -106,6 +124,9 @@ fn forms(word: &str) -> Forms {
     }
     if let Some(mac) = mac(word) {
         return Ok(vec![mac]);
+    }
+    if let Some(pci) = pci(word) {
+        return Ok(vec![pci]);
     }
     if let Some(path) = path(word) {
         return Ok(vec![path]);

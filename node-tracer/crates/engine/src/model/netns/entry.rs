@@ -4,7 +4,10 @@ use std::{collections::BTreeSet, path::PathBuf};
 
 use super::{Held, Serial};
 use crate::model::sandbox::Sandbox;
-use event::{Address, Device, FdHolder, Neighbour, Netns, Route, Task, UserNs, clock::Timestamp};
+use event::{
+    Address, Device, FdHolder, Neighbour, Netns, Route, Task, UserNs, clock::Timestamp,
+    forwarding::Forwarding,
+};
 
 /// One network namespace that is not destroyed.
 #[derive(Debug)]
@@ -14,6 +17,8 @@ pub struct NetnsEntry {
     /// Its place in the table.
     pub serial: Serial,
     pub host: bool,
+    /// It is the host's, and the container runtime runs in it.
+    pub node: bool,
     /// The user namespace that it belongs to, if that is known not to be the
     /// host's.
     pub user_ns: Option<UserNs>,
@@ -43,6 +48,8 @@ pub struct NetnsEntry {
     pub paths: BTreeSet<PathBuf>,
     /// Its devices, if they were ever listed.
     pub wiring: Option<Wiring>,
+    /// Where it sends packets, and when that was read.
+    pub forwarding: Option<(Timestamp, Forwarding)>,
     /// What ties it to a pod.
     pub sandbox: Sandbox,
 }
@@ -219,6 +226,7 @@ impl NetnsEntry {
             id,
             serial,
             host: false,
+            node: false,
             user_ns: None,
             seen,
             created: false,
@@ -232,6 +240,7 @@ impl NetnsEntry {
             held_at: None,
             paths: BTreeSet::new(),
             wiring: None,
+            forwarding: None,
             sandbox: Sandbox::default(),
         }
     }

@@ -67,7 +67,7 @@ fn a_cookie_tells_namesakes_apart() {
 fn a_cookie_that_is_told_later_is_kept() {
     let mut table = NetnsTable::default();
     table.created(bare(100), s(1));
-    table.found(ns(100), false, s(2));
+    table.found(ns(100), false, false, s(2));
     assert_eq!(table.get(bare(100)).unwrap().id, ns(100));
     assert_eq!(table.live().count(), 1);
 }

@@ -127,6 +127,7 @@ fn from_before() -> Vec<Event> {
     let found = What::NetnsFound {
         netns: ns(400),
         host: false,
+        node: false,
         user_ns: None,
     };
     vec![at(0, found), attached(0, &[cached])]

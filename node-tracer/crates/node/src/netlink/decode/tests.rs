@@ -3,6 +3,7 @@
 use std::net::Ipv6Addr;
 
 use super::*;
+use event::Route;
 
 /// One attribute, padded.
 fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
@@ -126,58 +127,168 @@ fn route_message(family: i32, prefix: u8, kind: u8, attributes: &[Vec<u8>]) -> V
 }
 
 #[test]
-fn default_routes_and_those_to_one_address_are_kept() {
+fn routes_of_every_kind_and_table_are_read() {
     let on = |index: u32| attribute(libc::RTA_OIF, &index.to_ne_bytes());
     let gateway = attribute(libc::RTA_GATEWAY, &[169, 254, 1, 1]);
     let to = attribute(libc::RTA_DST, &[169, 254, 1, 1]);
-    let hop = Some(IpAddr::from([169, 254, 1, 1]));
-    let route_of = |to, gateway, device| Route {
-        to,
-        gateway,
-        device,
-        by_kernel: false,
+    let hop = IpAddr::from([169, 254, 1, 1]);
+    let zero = IpAddr::from([0, 0, 0, 0]);
+    let plain = |message: &[u8]| match route(message) {
+        Some(Attributes::Routes(routes)) => routes[0].plain(),
+        other => panic!("{other:?}"),
+    };
+    let route_of = |to, gateway, device| {
+        Some(Route {
+            to,
+            gateway,
+            device,
+            by_kernel: false,
+        })
     };
     let unicast = libc::RTN_UNICAST;
-    assert_eq!(
-        route(&route_message(2, 0, unicast, &[gateway.clone(), on(3)])),
-        Some(Attributes::Routes(vec![route_of(None, hop, 3)]))
-    );
-    assert_eq!(
-        route(&route_message(2, 32, unicast, &[to.clone(), on(3)])),
-        Some(Attributes::Routes(vec![route_of(
-            hop.map(|a| (a, 32)),
-            None,
-            3
-        )]))
-    );
+    let default = route_message(2, 0, unicast, &[gateway.clone(), on(3)]);
+    assert_eq!(plain(&default), route_of(None, Some(hop), 3));
+    let one = route_message(2, 32, unicast, &[to.clone(), on(3)]);
+    assert_eq!(plain(&one), route_of(Some((hop, 32)), None, 3));
     // struct rtvia: an IPv4 route by a gateway that has IPv6.
     let far: Ipv6Addr = "fe80::1".parse().unwrap();
-    let via = [&[10, 0][..], &far.octets()].concat();
-    assert_eq!(
-        route(&route_message(
-            2,
-            0,
-            unicast,
-            &[attribute(libc::RTA_VIA, &via), on(3)]
-        )),
-        Some(Attributes::Routes(vec![route_of(
-            None,
-            Some(far.into()),
-            3
-        )]))
-    );
+    let via = attribute(libc::RTA_VIA, &[&[10, 0][..], &far.octets()].concat());
+    let by_other = route_message(2, 0, unicast, &[via, on(3)]);
+    assert_eq!(plain(&by_other), route_of(None, Some(far.into()), 3));
+
+    let table = attribute(libc::RTA_TABLE, &1_007_u32.to_ne_bytes());
+    let metric = attribute(libc::RTA_PRIORITY, &512_u32.to_ne_bytes());
+    let network = route_message(2, 24, unicast, &[to.clone(), on(3), table, metric]);
+    let expected = TableRoute {
+        table: 1_007,
+        to: (hop, 24),
+        kind: RouteKind::Unicast,
+        gateway: None,
+        device: Some(3),
+        metric: 512,
+        protocol: 3,
+        dead: false,
+        by_kernel: false,
+    };
+    assert_eq!(expected.plain(), None, "a network");
+    assert_eq!(route(&network), Some(Attributes::Routes(vec![expected])));
+    match route(&route_message(2, 0, libc::RTN_THROW, &[])) {
+        Some(Attributes::Routes(routes)) => {
+            assert_eq!(
+                (routes[0].kind, routes[0].to),
+                (RouteKind::Throw, (zero, 0))
+            );
+            assert_eq!(routes[0].plain(), None);
+        }
+        other => panic!("{other:?}"),
+    }
     for (what, message) in [
-        ("a network", route_message(2, 24, unicast, &[to, on(3)])),
-        ("an unreachable", route_message(10, 0, 7, &[on(1)])),
         ("one without a device", route_message(2, 0, unicast, &[])),
-        ("IPv6 to 32 bits", route_message(10, 32, unicast, &[on(3)])),
+        (
+            "too long a prefix",
+            route_message(2, 64, unicast, &[to, on(3)]),
+        ),
         ("multicast", route_message(128, 0, unicast, &[on(3)])),
+        (
+            "a broadcast",
+            route_message(2, 0, libc::RTN_BROADCAST, &[on(3)]),
+        ),
     ] {
         assert_eq!(route(&message), None, "{what}");
     }
-    let mut cloned = route_message(2, 0, unicast, &[gateway, on(3)]);
+    let mut cloned = default;
     cloned[8..12].copy_from_slice(&libc::RTM_F_CLONED.to_ne_bytes());
     assert_eq!(route(&cloned), None);
+}
+
+fn rule_message(head: [u8; 8], flags: u32, attributes: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = head.to_vec();
+    bytes.extend(flags.to_ne_bytes());
+    bytes.extend(attributes.concat());
+    bytes
+}
+
+#[test]
+fn a_policy_rule_has_what_selects_and_what_follows() {
+    let number = |kind, value: u32| attribute(kind, &value.to_ne_bytes());
+    let from = attribute(fra::SRC, &[10, 0, 0, 5]);
+    let iif = attribute(fra::IIFNAME, b"cali1\0");
+    let message = |action, flags, more: &[Vec<u8>]| {
+        let common = [
+            from.clone(),
+            iif.clone(),
+            number(fra::PRIORITY, 2_048),
+            number(fra::TABLE, 1_002),
+            number(fra::SUPPRESS_PREFIXLEN, u32::MAX),
+            attribute(fra::PROTOCOL, &[3]),
+        ];
+        rule_message(
+            [2, 0, 32, 0, 252, 0, 0, action],
+            flags,
+            &[&common[..], more].concat(),
+        )
+    };
+    let of = |message: &[u8]| match rule(message) {
+        Some(Attributes::Rule(rule)) => rule,
+        other => panic!("{other:?}"),
+    };
+    let expected = PolicyRule {
+        priority: 2_048,
+        from: Some((IpAddr::from([10, 0, 0, 5]), 32)),
+        iif: Some(String::from("cali1")),
+        table: 1_002,
+        protocol: 3,
+        ..PolicyRule::default()
+    };
+    assert_eq!(of(&message(1, 0, &[])), expected);
+    let marked = of(&message(
+        1,
+        0,
+        &[number(fra::FWMARK, 0x80), number(fra::FWMASK, 0xff)],
+    ));
+    assert_eq!(marked.mark, Some((0x80, 0xff)));
+    assert!(of(&message(1, 8, &[])).detached && of(&message(1, 2, &[])).not);
+    assert!(
+        of(&message(1, 0, &[attribute(22, &[6])])).narrower,
+        "a protocol"
+    );
+    assert_eq!(of(&message(8, 0, &[])).action, RuleAction::Prohibit);
+    let whole = message(1, 0, &[]);
+    assert_eq!(rule(&whole[..11]), None);
+    assert_eq!(rule(&whole[..12]), None, "an address that is not there");
+    let multicast = rule_message([128, 0, 0, 0, 253, 0, 0, 1], 0, &[]);
+    assert_eq!(rule(&multicast), None);
+}
+
+#[test]
+fn of_a_bridges_entries_those_that_it_has_learnt_are_kept() {
+    let message = |state: u16, attributes: &[Vec<u8>]| {
+        let mut bytes = vec![libc::AF_BRIDGE as u8, 0, 0, 0];
+        bytes.extend(7_u32.to_ne_bytes());
+        bytes.extend(state.to_ne_bytes());
+        bytes.extend([0, 0]);
+        bytes.extend(attributes.concat());
+        bytes
+    };
+    let hardware = attribute(libc::NDA_LLADDR, &[0xee; 6]);
+    let master = attribute(NDA_MASTER, &4_u32.to_ne_bytes());
+    let remote = attribute(libc::NDA_DST, &[192, 0, 2, 7]);
+    let frame = |remote| {
+        Some(Attributes::Frame(FrameRoute {
+            mac: String::from("ee:ee:ee:ee:ee:ee"),
+            device: 7,
+            remote,
+        }))
+    };
+    let learnt = message(libc::NUD_REACHABLE, &[hardware.clone(), master.clone()]);
+    assert_eq!(neighbour(&learnt), frame(None));
+    let own = message(libc::NUD_PERMANENT, &[hardware.clone(), master]);
+    assert_eq!(neighbour(&own), None);
+    let tunnel = message(libc::NUD_PERMANENT, &[hardware, remote]);
+    assert_eq!(
+        neighbour(&tunnel),
+        frame(Some(IpAddr::from([192, 0, 2, 7])))
+    );
 }
 
 #[test]
@@ -244,9 +355,10 @@ fn a_route_with_several_next_hops_is_one_for_each() {
     let of = |hops: &[u8]| {
         let several = attribute(libc::RTA_MULTIPATH, hops);
         match route(&route_message(2, 0, libc::RTN_UNICAST, &[several])) {
-            Some(Attributes::Routes(routes)) => {
-                routes.iter().map(|r| (r.device, r.gateway)).collect()
-            }
+            Some(Attributes::Routes(routes)) => routes
+                .iter()
+                .map(|r| (r.device.unwrap(), r.gateway))
+                .collect(),
             _ => Vec::new(),
         }
     };
@@ -274,7 +386,19 @@ fn a_neighbour_has_the_name_of_its_state() {
         state: String::from("permanent"),
     };
     let whole = message(0x80, &[address.clone(), hardware.clone()]);
-    assert_eq!(neighbour(&whole), Some(Attributes::Neighbour(expected)));
+    let expected = |confirmed| {
+        Some(Attributes::Neighbour {
+            neighbour: expected.clone(),
+            confirmed,
+        })
+    };
+    assert_eq!(neighbour(&whole), expected(None));
+    let times = attribute(
+        libc::NDA_CACHEINFO,
+        &[[7, 0, 0, 0], [1; 4], [2; 4], [3; 4]].concat(),
+    );
+    let dated = message(0x80, &[address.clone(), hardware.clone(), times]);
+    assert_eq!(neighbour(&dated), expected(Some(7)));
     for (bits, name) in [
         (0, "none"),
         (1, "incomplete"),
@@ -282,7 +406,9 @@ fn a_neighbour_has_the_name_of_its_state() {
         (0x20, "failed"),
     ] {
         match neighbour(&message(bits, std::slice::from_ref(&address))) {
-            Some(Attributes::Neighbour(found)) => {
+            Some(Attributes::Neighbour {
+                neighbour: found, ..
+            }) => {
                 assert_eq!((found.state.as_str(), found.mac), (name, None));
             }
             other => panic!("{other:?}"),

@@ -37,6 +37,10 @@ impl Page {
         }
         self.text.push('\n');
         self.table(all);
+        self.enis(&all.eni, 0);
+        if let Some(path) = all.path.first() {
+            self.short_path(path);
+        }
         if all.subject.kind == Kind::Pid {
             for task in all.tasks.iter().take(1) {
                 self.holder("task", 0, task, &[]);
@@ -322,7 +326,7 @@ impl Page {
     }
 
     /// A labelled text in one line.
-    fn one(&mut self, label: &str, text: &str) {
+    pub(super) fn one(&mut self, label: &str, text: &str) {
         let text = wrap::first_line(text, self.paint.width, LABEL, MORE);
         self.styled(label, 0, Style::Plain, &text);
     }

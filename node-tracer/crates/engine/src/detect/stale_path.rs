@@ -1,0 +1,650 @@
+//! stale-path: a policy rule, a route or a neighbour of the node is left over of a
+//! pod that is gone, and sends what is for another pod, or of it, the wrong way.
+//!
+//! Most of what a node has in its tables is there on purpose and is explained by
+//! nothing that can be read here. So an entry counts only if its owner is known and
+//! gone, and if it does harm:
+//!
+//! | entry | whose it is | harm |
+//! |---|---|---|
+//! | rule for X | an earlier pod's: a later rule of the same selector names another table | without it, packets of the pod that has X take another way |
+//! | rule for X | libcni's cache has it for a sandbox that is gone; or its veth is gone | the next pod that gets X goes by its table |
+//! | route to X | a ghost's veth, or one that leads to no pod | without it, packets for the pod that has X, here or on another node, take another way |
+//! | neighbour X | of another device: its MAC is none of the pod that has X | frames for that pod go to nobody, or to another |
+//!
+//! Whether the way is another one the kernel's own rules decide ([`paths`]).
+
+mod entry;
+
+use std::{
+    collections::{HashMap, HashSet},
+    net::IpAddr,
+};
+
+use self::entry::Remover;
+use crate::{
+    detect::{
+        Command, View, commented, evidence,
+        facts::{
+            cable::cni_of_name,
+            common::label,
+            living::Living,
+            paths::{self, Entry, NodeTables, Packet, Tables},
+        },
+        fitting, heard, is_routable, netns_of, pod_of, unread,
+    },
+    model::netns::{NETNS, NetnsEntry},
+};
+use event::{
+    Attachment, Device, Pod,
+    finding::{Detail, EntryKind, Evidence, Finding, Rule, Severity, StaleEntry, finding_id},
+    forwarding::{DatedNeighbour, PolicyRule, RouteKind, RuleAction, TableRoute, single},
+    wording::subjects::short_id,
+};
+
+/// Findings at a time.
+const MAX_FOUND: usize = 64;
+
+/// Stands for what is outside the cluster: nothing has a route to it alone
+/// (RFC 5737, RFC 3849).
+const OUTSIDE: [IpAddr; 2] = [
+    IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)),
+    IpAddr::V6(std::net::Ipv6Addr::new(
+        0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1,
+    )),
+];
+
+/// Whose a stale entry was.
+#[derive(Clone, Copy, Debug)]
+enum Owner<'a> {
+    /// A pod that had the address before: this rule was entered later.
+    Earlier(&'a PolicyRule),
+    /// An attachment that libcni still has, of a sandbox that is gone.
+    LeftOver(&'a Attachment),
+    /// Its device, named as this CNI names a pod's, is gone.
+    Device(&'static str),
+    /// A pod that is gone, whose namespace still is there.
+    Ghost(&'a NetnsEntry),
+    /// A veth that leads to no pod.
+    Orphan,
+    /// Whoever has, or had, this MAC address.
+    OtherMac,
+}
+
+/// Whom it harms.
+#[derive(Clone, Copy, Debug)]
+enum Victim<'a> {
+    /// A living pod of this node.
+    Here(&'a NetnsEntry),
+    /// A pod of another node.
+    There(&'a Pod),
+    /// The next pod that is given the address.
+    Next,
+}
+
+/// An entry of the node's tables.
+#[derive(Clone, Copy, Debug)]
+enum Found<'a> {
+    Rule(&'a PolicyRule),
+    Route(&'a TableRoute),
+    Neighbour(&'a DatedNeighbour),
+}
+
+struct Stale<'a> {
+    entry: Found<'a>,
+    address: IpAddr,
+    owner: Owner<'a>,
+    victim: Victim<'a>,
+    /// Where packets go, and where they would go without it.
+    ways: Option<(String, String)>,
+}
+
+/// One finding an entry.
+pub fn detect(view: &View<'_>) -> Vec<Finding> {
+    // A trace is told of the node's tables now and then, and not of each entry that
+    // goes.
+    if !view.settings.surveyed {
+        return Vec::new();
+    }
+    let Some(node) = NodeTables::of(view) else {
+        return Vec::new();
+    };
+    let search = Search::new(view, node);
+    let rules = search.tables.rules().flat_map(|rule| search.rule(rule));
+    let routes = node.forwarding.routes.iter();
+    let routes = routes.filter_map(|route| search.route(route));
+    let neighbours = node.forwarding.neighbours.iter();
+    let neighbours = neighbours.filter_map(|dated| search.neighbour(dated));
+    let all = rules.chain(routes).chain(neighbours).take(MAX_FOUND);
+    all.map(|stale| search.finding(&stale)).collect()
+}
+
+/// What entries are held to.
+struct Search<'v, 'a> {
+    view: &'v View<'a>,
+    node: NodeTables<'a>,
+    tables: Tables<'a>,
+    /// Attachments of sandboxes that are gone, by address.
+    left_over: HashMap<IpAddr, &'a Attachment>,
+    /// Pods of other nodes that run, by address.
+    elsewhere: HashMap<IpAddr, &'a Pod>,
+    /// Addresses that the runtime's sandboxes have.
+    listed: HashSet<IpAddr>,
+    /// Every namespace that there is was read: who is not found has nothing.
+    is_whole: bool,
+}
+
+impl<'v, 'a> Search<'v, 'a> {
+    fn new(view: &'v View<'a>, node: NodeTables<'a>) -> Self {
+        let model = view.model;
+        let living = Living::new(view);
+        let gone = model.cni.attachments();
+        let gone = gone.filter(|it| living.is_left_over(it));
+        let left_over = gone.flat_map(|it| it.ips.iter().map(move |ip| (*ip, it)));
+        let list = model.pods.list().filter(|_| model.pods_failure().is_none());
+        let own = view.settings.node.as_str();
+        let is_elsewhere = |pod: &&Pod| {
+            let node = pod.node.as_deref();
+            node.is_some_and(|node| node != own)
+                && view.list_covers(Some(&pod.namespace))
+                && pod.phase.as_deref() == Some("Running")
+                && pod.deletion.is_none()
+                && !pod.host_network
+        };
+        let pods = list.map(|list| list.pods()).unwrap_or_default();
+        let pods = pods.iter().filter(is_elsewhere);
+        let elsewhere = pods.flat_map(|pod| pod.ips.iter().map(move |ip| (*ip, pod)));
+        let lists = model.runtime.lists();
+        let listed = lists.flat_map(|list| list.sandboxes());
+        let listed = listed.filter(|sandbox| !sandbox.host_network);
+        Self {
+            view,
+            node,
+            tables: Tables::new(node.forwarding),
+            left_over: left_over.collect(),
+            elsewhere: elsewhere.collect(),
+            listed: listed
+                .flat_map(|sandbox| sandbox.ips.iter().copied())
+                .collect(),
+            is_whole: model.failure(NETNS).is_none() && unread(view) == 0,
+        }
+    }
+
+    /// The one living pod of this node that has an address, if it is one.
+    fn holder(&self, address: IpAddr) -> Option<&'a NetnsEntry> {
+        let rightful = paths::rightful(self.view, address);
+        match rightful[..] {
+            [only] if !only.host && only.sandbox.pod.is_some() => Some(only),
+            _ => None,
+        }
+    }
+
+    /// Whether nobody is known to have an address, and nobody can be hidden.
+    fn is_nobodys(&self, address: IpAddr) -> bool {
+        let mut with = self.view.model.netns.with_address(address);
+        self.is_whole && with.next().is_none() && !self.listed.contains(&address)
+    }
+
+    fn name(&self, index: u32) -> String {
+        match self.node.wiring.device(index) {
+            Some(device) => device.name.clone(),
+            None => format!("if{index}"),
+        }
+    }
+
+    fn rule(&self, rule: &'a PolicyRule) -> Option<Stale<'a>> {
+        let address = rule.single_from().or(rule.single_to())?;
+        let is_plain = rule.action == RuleAction::Lookup && !rule.not && !rule.narrower;
+        if !is_plain || !is_routable(address) {
+            return None;
+        }
+        let stale = |owner, victim, ways| Stale {
+            entry: Found::Rule(rule),
+            address,
+            owner,
+            victim,
+            ways,
+        };
+        if let Some(holder) = self.holder(address) {
+            let later = self.successor(rule)?;
+            let ways = self.ways_of(rule, holder, address)?;
+            return Some(stale(
+                Owner::Earlier(later),
+                Victim::Here(holder),
+                Some(ways),
+            ));
+        }
+        if !self.is_nobodys(address) {
+            return None;
+        }
+        let device = || {
+            let name = rule.iif.as_deref().filter(|_| rule.detached)?;
+            cni_of_name(name).map(Owner::Device)
+        };
+        let left_over = self.left_over.get(&address).map(|it| Owner::LeftOver(it));
+        let owner = left_over.or_else(device)?;
+        match self.elsewhere.get(&address) {
+            None => Some(stale(owner, Victim::Next, None)),
+            Some(pod) => {
+                let packet = Packet {
+                    from: None,
+                    to: address,
+                    iif: None,
+                };
+                let ways = self.ways(packet, Entry::Rule(rule))?;
+                Some(stale(owner, Victim::There(pod), Some(ways)))
+            }
+        }
+    }
+
+    /// The rule of the same priority and selector that was entered after this one.
+    fn successor(&self, rule: &PolicyRule) -> Option<&'a PolicyRule> {
+        let selector = |it: &PolicyRule| {
+            let PolicyRule {
+                priority,
+                ipv6,
+                from,
+                to,
+                iif,
+                oif,
+                mark,
+                suppress,
+                ..
+            } = it.clone();
+            (priority, ipv6, from, to, (iif, oif, mark, suppress))
+        };
+        let is_alike = |it: &&PolicyRule| {
+            it.action == RuleAction::Lookup
+                && !it.not
+                && !it.narrower
+                && it.priority == rule.priority
+                && selector(it) == selector(rule)
+        };
+        let after = self.tables.rules();
+        let after = after.skip_while(|it| !std::ptr::eq(*it, rule)).skip(1);
+        // The last one is that of the last ADD.
+        let last = after
+            .take_while(|it| it.priority <= rule.priority)
+            .filter(is_alike)
+            .last();
+        last.filter(|it| it.table != rule.table)
+    }
+
+    /// Where packets of a pod, or for it, go with a rule and without.
+    fn ways_of(
+        &self,
+        rule: &PolicyRule,
+        holder: &'a NetnsEntry,
+        address: IpAddr,
+    ) -> Option<(String, String)> {
+        let plugs = paths::plugs(self.view, self.node, holder, address);
+        let iif = plugs.first().map(|device| device.name.as_str());
+        let outside = OUTSIDE[usize::from(address.is_ipv6())];
+        let packet = match rule.single_from() {
+            Some(from) => Packet {
+                from: Some(from),
+                to: rule.to.map_or(outside, |(to, _)| to),
+                iif: rule.iif.as_deref().filter(|_| !rule.detached).or(iif),
+            },
+            None => Packet {
+                from: None,
+                to: address,
+                iif: None,
+            },
+        };
+        self.ways(packet, Entry::Rule(rule))
+    }
+
+    /// Where a packet goes with an entry and without, if these differ.
+    fn ways(&self, packet: Packet<'_>, entry: Entry<'_>) -> Option<(String, String)> {
+        let with = self.tables.decide(packet, None)?;
+        let without = self.tables.decide(packet, Some(entry));
+        if without.and_then(|it| it.way()) == with.way() {
+            return None;
+        }
+        let text = |decision: paths::Decision<'_>| match decision.route {
+            Some(route) => format!(
+                "{} (table {})",
+                route.text(|index| self.name(index)),
+                event::forwarding::table_name(route.table)
+            ),
+            None => decision.rule.action.as_str().to_owned(),
+        };
+        let without = without.map_or_else(|| String::from("no route"), text);
+        Some((text(with), without))
+    }
+
+    fn route(&self, route: &'a TableRoute) -> Option<Stale<'a>> {
+        let address = single(route.to).filter(|address| is_routable(*address))?;
+        if route.kind != RouteKind::Unicast || route.gateway.is_some() {
+            return None;
+        }
+        let device = self.node.wiring.device(route.device?)?;
+        if !device.is_veth() {
+            return None;
+        }
+        let end = self.view.cables().other_end(self.node.entry, device);
+        let owner = match end {
+            Some(end) if paths::is_over(self.view, end.entry) => Owner::Ghost(end.entry),
+            Some(_) => return None,
+            None if self.view.orphans().has(self.node.entry, device) => Owner::Orphan,
+            None => return None,
+        };
+        let victim = match self.holder(address) {
+            Some(holder) => Victim::Here(holder),
+            None => Victim::There(self.elsewhere.get(&address)?),
+        };
+        let packet = Packet {
+            from: None,
+            to: address,
+            iif: None,
+        };
+        let ways = self.ways(packet, Entry::Route(route))?;
+        Some(Stale {
+            entry: Found::Route(route),
+            address,
+            owner,
+            victim,
+            ways: Some(ways),
+        })
+    }
+
+    fn neighbour(&self, dated: &'a DatedNeighbour) -> Option<Stale<'a>> {
+        let neighbour = &dated.neighbour;
+        let address = Some(neighbour.address).filter(|address| is_routable(*address))?;
+        let mac = neighbour.mac.as_deref()?;
+        if matches!(neighbour.state.as_str(), "failed" | "incomplete" | "none") {
+            return None;
+        }
+        let holder = self.holder(address)?;
+        let devices = &holder.wiring.as_ref()?.devices;
+        // A pod may answer with any device that it has.
+        if devices.iter().any(|it| it.mac.as_deref() == Some(mac)) {
+            return None;
+        }
+        let held = self.view.model.netns.held_at(holder, address);
+        let on: Vec<&str> = held.map(|held| held.address.ifname.as_str()).collect();
+        let mut its = devices.iter().filter(|it| on.contains(&it.name.as_str()));
+        // Only a cable's other end certainly has the MAC that it says.
+        if !its.all(|device| device.is_cable() && device.mac.is_some()) {
+            return None;
+        }
+        let leads_there = |plug: &&Device| {
+            plug.index == neighbour.device || plug.master == Some(neighbour.device)
+        };
+        let plugs = paths::plugs(self.view, self.node, holder, address);
+        plugs.iter().find(|plug| leads_there(plug))?;
+        Some(Stale {
+            entry: Found::Neighbour(dated),
+            address,
+            owner: Owner::OtherMac,
+            victim: Victim::Here(holder),
+            ways: None,
+        })
+    }
+
+    fn finding(&self, stale: &Stale<'a>) -> Finding {
+        let view = self.view;
+        let detail = self.detail(stale);
+        let kind = stale.entry.noun();
+        let address = stale.address;
+        let (title, short) = match stale.victim {
+            Victim::Here(holder) => {
+                let pod = pod_of(view.model, holder).map(|pod| pod.label());
+                let pod = pod.unwrap_or_else(|| String::from("a pod"));
+                (
+                    format!("a stale {kind} leads {address} of {pod} astray"),
+                    format!("a stale {kind} leads {address} astray"),
+                )
+            }
+            Victim::There(pod) => {
+                let node = pod.node.as_deref().unwrap_or_default();
+                (
+                    format!("a stale {kind} keeps {address} of {node} from this node"),
+                    format!("a stale {kind} leads {address} astray"),
+                )
+            }
+            Victim::Next => {
+                let short = format!("a stale {kind} for {address} waits for the next pod");
+                (short.clone(), short)
+            }
+        };
+        let pod = match stale.victim {
+            Victim::Here(holder) => pod_of(view.model, holder),
+            Victim::There(_) | Victim::Next => None,
+        };
+        let id = format!(
+            "{kind} {} {}",
+            detail.entry,
+            detail.device.as_deref().unwrap_or_default()
+        );
+        Finding {
+            rule: Rule::StalePath,
+            severity: self.severity(stale),
+            id: finding_id(&view.settings.boot_id, Rule::StalePath, &id),
+            since: self.node.at,
+            title: fitting(title, || short),
+            pod,
+            sandbox_id: match stale.owner {
+                Owner::LeftOver(attachment) => Some(attachment.container_id.clone()),
+                _ => None,
+            },
+            netns: match stale.owner {
+                Owner::Ghost(entry) => Some(netns_of(entry)),
+                _ => None,
+            },
+            addresses: vec![address],
+            holders: Vec::new(),
+            evidence: self.evidence(stale, &detail),
+            unknown: self.unknown(stale),
+            advice: self.advice(stale, &detail),
+            detail: Detail {
+                first_seen: true,
+                path: Some(detail),
+                ..Detail::default()
+            },
+        }
+    }
+
+    fn severity(&self, stale: &Stale<'_>) -> Severity {
+        let lasts = match stale.entry {
+            // The kernel asks again after some seconds of traffic.
+            Found::Neighbour(dated) => {
+                matches!(dated.neighbour.state.as_str(), "permanent" | "noarp")
+            }
+            Found::Rule(_) | Found::Route(_) => true,
+        };
+        match stale.victim {
+            Victim::Here(_) | Victim::There(_) if lasts => Severity::Critical,
+            Victim::Here(_) | Victim::There(_) | Victim::Next => Severity::Warning,
+        }
+    }
+
+    fn detail(&self, stale: &Stale<'_>) -> StaleEntry {
+        let address = stale.address;
+        match stale.entry {
+            Found::Rule(rule) => StaleEntry {
+                kind: EntryKind::Rule,
+                entry: rule.text(),
+                address,
+                priority: Some(rule.priority),
+                table: Some(rule.table),
+                device: rule.iif.clone(),
+                mac: None,
+            },
+            Found::Route(route) => StaleEntry {
+                kind: EntryKind::Route,
+                entry: route.text(|index| self.name(index)),
+                address,
+                priority: None,
+                table: Some(route.table),
+                device: route.device.map(|index| self.name(index)),
+                mac: None,
+            },
+            Found::Neighbour(DatedNeighbour { neighbour, .. }) => {
+                let device = self.name(neighbour.device);
+                let mac = neighbour.mac.as_deref().unwrap_or_default();
+                StaleEntry {
+                    kind: EntryKind::Neighbour,
+                    entry: format!("{address} dev {device} lladdr {mac} {}", neighbour.state),
+                    address,
+                    priority: None,
+                    table: None,
+                    device: Some(device),
+                    mac: neighbour.mac.clone(),
+                }
+            }
+        }
+    }
+
+    fn evidence(&self, stale: &Stale<'_>, detail: &StaleEntry) -> Vec<Evidence> {
+        let (model, at) = (self.view.model, self.node.at);
+        let kind = stale.entry.noun();
+        let address = stale.address;
+        let mut claims = vec![evidence(
+            format!("the node has the {kind} \"{}\"", detail.entry),
+            "kernel",
+            at,
+        )];
+        let claim = match stale.owner {
+            Owner::Earlier(later) => (
+                format!(
+                    "\"{}\" was entered after it for the same packets; of rules of one priority the \
+                     kernel takes the older",
+                    later.text()
+                ),
+                "kernel",
+            ),
+            Owner::LeftOver(attachment) => {
+                let id = short_id(&attachment.container_id);
+                (
+                    format!(
+                        "libcni gave {address} to sandbox {id}; its netns is gone, and CRI does not \
+                         have it"
+                    ),
+                    "libcni",
+                )
+            }
+            Owner::Device(cni) => (
+                format!("the device that it names is gone; {cni} names a pod's host end so"),
+                "kernel",
+            ),
+            Owner::Ghost(entry) => (
+                format!(
+                    "the device leads to {}, whose pod is gone",
+                    label(model, entry)
+                ),
+                "kernel",
+            ),
+            Owner::Orphan => (
+                String::from("the device is a veth that leads to no pod"),
+                "kernel",
+            ),
+            Owner::OtherMac => (
+                format!(
+                    "no device of the pod has the MAC {}",
+                    detail.mac.as_deref().unwrap_or_default()
+                ),
+                "kernel",
+            ),
+        };
+        claims.push(evidence(claim.0, claim.1, at));
+        match stale.victim {
+            Victim::Here(holder) => {
+                let claim = format!("{} has {address}", label(model, holder));
+                claims.push(evidence(claim, "kernel", at));
+            }
+            Victim::There(pod) => {
+                let node = pod.node.as_deref().unwrap_or_default();
+                let claim = format!("{}/{} on {node} has {address}", pod.namespace, pod.name);
+                let list = model.pods.list();
+                let source = list.map_or("pods", |list| list.source.as_str());
+                claims.push(evidence(claim, source, at));
+            }
+            Victim::Next => {
+                let claim = format!("no netns of this node and no sandbox of CRI has {address}");
+                claims.push(evidence(claim, "kernel", at));
+            }
+        }
+        if let Some((with, without)) = &stale.ways {
+            let claim = format!("packets go by {with}; without it by {without}");
+            claims.push(evidence(claim, "kernel", at));
+        }
+        claims
+    }
+
+    fn unknown(&self, stale: &Stale<'_>) -> Vec<String> {
+        let mut unknown = Vec::new();
+        match stale.entry {
+            Found::Rule(_) | Found::Route(_) => unknown.push(String::from(
+                "whether a program (netfilter, eBPF) sends the packets another way",
+            )),
+            Found::Neighbour(_) => {}
+        }
+        if matches!(stale.owner, Owner::LeftOver(_)) && heard(self.view.model).is_none() {
+            unknown.push(String::from(
+                "whether the runtime removes the sandbox just now",
+            ));
+        }
+        if matches!(stale.victim, Victim::Next) {
+            unknown.push(String::from("when the IPAM gives the address out"));
+        }
+        unknown
+    }
+
+    fn advice(&self, stale: &Stale<'_>, detail: &StaleEntry) -> Vec<String> {
+        let address = stale.address.to_string();
+        let check = Command::new("node-tracer explain").word(&address);
+        let mut advice = vec![commented(
+            check,
+            &format!(
+                "must still show this {} and the same pods",
+                stale.entry.noun()
+            ),
+        )];
+        let remover = Remover {
+            forwarding: self.node.forwarding,
+        };
+        let remove = match stale.entry {
+            Found::Rule(rule) => remover.rule(rule),
+            Found::Route(route) => {
+                let device = detail.device.as_deref().unwrap_or_default();
+                remover.route(route, device)
+            }
+            Found::Neighbour(dated) => {
+                let device = detail.device.as_deref().unwrap_or_default();
+                remover.neighbour(&dated.neighbour, device)
+            }
+        };
+        match remove {
+            Some(remove) => advice.push(commented(remove, "removes exactly this entry")),
+            None => advice.push(format!(
+                "remove the {} by hand: ip(8) cannot name it without meaning another one",
+                stale.entry.noun()
+            )),
+        }
+        if self.node.entry.node && self.view.model.netns.live().filter(|it| it.host).count() > 1 {
+            advice.insert(
+                0,
+                format!(
+                    "run these in the network namespace of the container runtime ({})",
+                    self.node.entry.id.inode
+                ),
+            );
+        }
+        advice
+    }
+}
+
+impl Found<'_> {
+    fn noun(&self) -> &'static str {
+        match self {
+            Self::Rule(_) => "rule",
+            Self::Route(_) => "route",
+            Self::Neighbour(_) => "neighbour",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,482 @@
+//! Tables as ip(8) prints them, healthy ones of many CNIs, and stale entries among
+//! them.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::testing::Node;
+use event::{
+    Event, Neighbour,
+    forwarding::{DEFAULT_TABLE, Forwarding, LOCAL_TABLE, MAIN_TABLE},
+    testing::*,
+};
+
+const NOW: i64 = 1_000;
+const HEALTHY: &str = include_str!("healthy.txt");
+/// A pod of a node of AWS's kind, whose address an earlier pod had by ENI 3.
+const AWS: &str = "device eth0
+device eth1
+device eth2
+pod 10.0.0.5 eni1a2b3c4d5e6 5e:00:00:00:00:05
+rule 512: from all to 10.0.0.5 lookup main
+rule 1536: from 10.0.0.5 lookup 2
+route default via 10.0.0.1 dev eth0
+route 10.0.0.5 dev eni1a2b3c4d5e6
+route default via 10.0.0.1 dev eth1 table 2
+route default via 10.0.0.1 dev eth2 table 3
+neigh 10.0.0.5 dev eni1a2b3c4d5e6 lladdr 5e:00:00:00:00:05 reachable
+";
+
+/// A node that is being described.
+#[derive(Default)]
+struct Story {
+    devices: Vec<Device>,
+    forwarding: Forwarding,
+    rules: Vec<PolicyRule>,
+    pods: Vec<Event>,
+    listed: Vec<Pod>,
+    sandboxes: Vec<event::RuntimeSandbox>,
+    gone: Vec<Attachment>,
+    indexes: BTreeMap<String, u32>,
+}
+
+fn address(text: &str) -> IpAddr {
+    text.parse().unwrap_or_else(|_| panic!("{text}"))
+}
+
+fn prefix(text: &str) -> Option<(IpAddr, u8)> {
+    match text.split_once('/') {
+        Some((net, length)) => Some((address(net), length.parse().unwrap())),
+        None if text == "all" => None,
+        None => Some((address(text), if text.contains(':') { 128 } else { 32 })),
+    }
+}
+
+fn table(text: &str) -> u32 {
+    match text {
+        "local" => LOCAL_TABLE,
+        "main" => MAIN_TABLE,
+        "default" => DEFAULT_TABLE,
+        number => number.parse().unwrap(),
+    }
+}
+
+impl Story {
+    fn of(text: &str) -> Self {
+        let mut story = Self::default();
+        for line in text
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            story.line(words[0], &words[1..]);
+        }
+        story
+    }
+
+    fn device(&mut self, name: &str, kind: Option<&str>) -> &mut Device {
+        let index = self.devices.len() as u32 + 2;
+        self.indexes.insert(name.to_owned(), index);
+        self.devices.push(Device {
+            index,
+            name: name.to_owned(),
+            kind: kind.map(str::to_owned),
+            mac: Some(format!("02:00:00:00:00:{index:02x}")),
+            up: true,
+            ..Device::default()
+        });
+        self.devices.last_mut().unwrap()
+    }
+
+    fn line(&mut self, what: &str, words: &[&str]) {
+        let after = |word: &str| {
+            let at = words.iter().position(|each| *each == word)?;
+            words.get(at + 1).copied()
+        };
+        match what {
+            "device" => drop(self.device(words[0], None)),
+            "bridge" => drop(self.device(words[0], Some("bridge"))),
+            "pod" | "port" => self.veth(words),
+            "ghost" => {
+                self.veth(words);
+                self.listed.pop();
+            }
+            "ipvlan" => self.ipvlan(words),
+            "second" => self.second(words),
+            "elsewhere" => {
+                let name = format!("far-{}", words[0]);
+                self.listed.push(Pod {
+                    node: Some(String::from("node-2")),
+                    phase: Some(String::from("Running")),
+                    ..pod(&name, &name, &[address(words[0])])
+                });
+            }
+            "gone" => {
+                let mut cached = attachment("dead", None, 0, 10);
+                cached.ips = vec![address(words[0])];
+                cached.netns_path = String::from("/run/netns/cni-gone");
+                self.gone.push(cached);
+            }
+            "rule" => self.rules.push(PolicyRule {
+                priority: words[0].trim_end_matches(':').parse().unwrap(),
+                ipv6: words.iter().any(|word| word.matches(':').count() > 1),
+                from: after("from").and_then(prefix),
+                to: after("to").and_then(prefix),
+                iif: after("iif").map(str::to_owned),
+                mark: after("fwmark").map(|mark| {
+                    let (mark, mask) = mark.split_once('/').unwrap_or((mark, "0xffffffff"));
+                    let number = |text: &str| u32::from_str_radix(&text[2..], 16).unwrap();
+                    (number(mark), number(mask))
+                }),
+                not: words.contains(&"not"),
+                detached: words.contains(&"[detached]"),
+                table: table(after("lookup").unwrap()),
+                suppress: after("suppress_prefixlength").map(|it| it.parse().unwrap()),
+                ..PolicyRule::default()
+            }),
+            "route" => {
+                let kinds = ["local", "blackhole", "throw"];
+                let kind = kinds.iter().position(|kind| *kind == words[0]);
+                let to = words[usize::from(kind.is_some())];
+                let kinds = [RouteKind::Local, RouteKind::Blackhole, RouteKind::Throw];
+                let device = after("dev").map(|name| self.indexes.get(name).copied().unwrap_or(1));
+                self.forwarding.routes.push(TableRoute {
+                    to: match to {
+                        "default" => (address("0.0.0.0"), 0),
+                        to => prefix(to).unwrap(),
+                    },
+                    kind: kind.map_or(RouteKind::Unicast, |at| kinds[at]),
+                    gateway: after("via").map(address),
+                    device,
+                    ..table_route(after("table").map_or(MAIN_TABLE, table), "0.0.0.0/0", 0)
+                });
+            }
+            "neigh" => self.forwarding.neighbours.push(DatedNeighbour {
+                neighbour: Neighbour {
+                    address: address(words[0]),
+                    device: self.indexes[after("dev").unwrap()],
+                    mac: after("lladdr").map(str::to_owned),
+                    state: words.last().unwrap().to_string(),
+                },
+                confirmed: None,
+            }),
+            other => panic!("{other}"),
+        }
+    }
+
+    /// A namespace with one device; its number tells which pod it is of.
+    fn netns(&mut self, held: &str, device: Device) {
+        let inode = 100 + self.pods.len() as u32;
+        let (uid, id) = (format!("uid-{inode}"), format!("sandbox-{inode}"));
+        let held = address(held);
+        let mut its = added(2, inode, 0);
+        if let event::What::AddressAdded { address, .. } = &mut its.what {
+            address.address = held;
+            address.ifname.clone_from(&device.name);
+        }
+        self.pods.extend([
+            found(1, inode),
+            its,
+            holders(2, inode, &[pod_task(inode, "pause", &uid, &id)], &[]),
+            host_called(0, devices(5, inode, &[device], &[], &[])),
+        ]);
+        self.listed.push(Pod {
+            node: Some(String::from("node-1")),
+            phase: Some(String::from("Running")),
+            ..pod(&format!("pod-{inode}"), &uid, &[held])
+        });
+        self.sandboxes.push(event::RuntimeSandbox {
+            ips: vec![held],
+            ..sandbox(&id, inode, &uid)
+        });
+    }
+
+    fn veth(&mut self, words: &[&str]) {
+        let (held, name, mac) = (words[0], words[1], words[2]);
+        let master = words.get(3).map(|bridge| self.indexes[*bridge]);
+        let end = self.device(name, Some("veth"));
+        let index = end.index;
+        (end.link, end.link_nsid, end.master) = (Some(3), Some(index as i32), master);
+        self.netns(
+            held,
+            Device {
+                mac: Some(mac.to_owned()),
+                ..veth(3, "eth0", index)
+            },
+        );
+    }
+
+    fn ipvlan(&mut self, words: &[&str]) {
+        let link = self.indexes[words[1]];
+        self.netns(
+            words[0],
+            Device {
+                kind: Some(String::from("ipvlan")),
+                mac: Some(words[2].to_owned()),
+                ..veth(3, "eth0", link)
+            },
+        );
+    }
+
+    /// Another device of the last pod, with an address.
+    fn second(&mut self, words: &[&str]) {
+        let inode = 96 + self.pods.len() as u32;
+        let mut its = added(2, inode, 0);
+        if let event::What::AddressAdded { address: held, .. } = &mut its.what {
+            held.address = address(words[0]);
+            held.ifname = String::from("net1");
+        }
+        if let Some(event::What::NetnsDevices { devices, .. }) =
+            self.pods.last_mut().map(|event| &mut event.what)
+        {
+            devices.push(Device {
+                kind: Some(words[1].to_owned()),
+                mac: Some(words[2].to_owned()),
+                ..veth(4, "net1", 2)
+            });
+        }
+        self.pods.push(its);
+    }
+
+    fn events(mut self) -> Vec<Event> {
+        let mut rules = kernels_rules();
+        if self.rules.iter().any(|rule| rule.table == LOCAL_TABLE) {
+            rules.retain(|rule| rule.table != LOCAL_TABLE || rule.ipv6);
+        }
+        rules.extend(self.rules);
+        rules.sort_by_key(|rule| (rule.ipv6, rule.priority));
+        self.forwarding.rules = rules;
+        let mut events = vec![host(0)];
+        events.extend(self.pods);
+        events.extend([
+            devices(5, 1, &self.devices, &[], &[]),
+            forwards(5, 1, &self.forwarding),
+            cri(20, &self.sandboxes),
+            attached(20, &self.gone),
+            listed(30, &self.listed),
+        ]);
+        events
+    }
+
+    fn findings(self) -> Vec<Finding> {
+        let told = Node::of_looks(&self.events()).of_rule(NOW, Rule::StalePath);
+        told.into_iter().map(|(finding, _)| finding).collect()
+    }
+}
+
+fn findings(text: &str) -> Vec<Finding> {
+    Story::of(text).findings()
+}
+
+fn only(text: &str) -> Finding {
+    let mut all = findings(text);
+    assert_eq!(all.len(), 1, "{all:#?}");
+    all.remove(0)
+}
+
+fn entry(finding: &Finding) -> &str {
+    &finding.detail.path.as_ref().unwrap().entry
+}
+
+/// The command that removes the entry.
+fn remove(finding: &Finding) -> &str {
+    let last = finding.advice.last().unwrap();
+    last.split("  ").next().unwrap()
+}
+
+fn healthy() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let nodes = HEALTHY.split("\n== ").skip(1);
+    nodes.map(|text| text.split_once('\n').unwrap())
+}
+
+#[test]
+fn what_cnis_keep_on_purpose_is_no_finding() {
+    assert_eq!(healthy().count(), 16);
+    for (name, text) in healthy() {
+        assert_eq!(findings(text), [], "{name}");
+    }
+    assert_eq!(findings(AWS), []);
+}
+
+#[test]
+fn a_stale_rule_is_found_on_a_node_of_every_cni() {
+    for (name, text) in healthy() {
+        let stale = "gone 10.77.0.9\nrule 1536: from 10.77.0.9 lookup 1099\n";
+        let found = only(&format!("{text}\n{stale}"));
+        assert_eq!(entry(&found), "1536: from 10.77.0.9 lookup 1099", "{name}");
+        assert_eq!(found.severity, Severity::Warning);
+    }
+}
+
+#[test]
+fn of_two_rules_of_one_selector_the_older_is_stale() {
+    let older = AWS.replace("rule 1536", "rule 1536: from 10.0.0.5 lookup 3\nrule 1536");
+    let found = only(&older);
+    assert_eq!(found.severity, Severity::Critical);
+    assert_eq!(entry(&found), "1536: from 10.0.0.5 lookup 3");
+    assert_eq!(
+        remove(&found),
+        "ip rule del pref 1536 from 10.0.0.5 lookup 3"
+    );
+    assert_eq!(
+        found.title,
+        "a stale rule leads 10.0.0.5 of shop/checkout-x8k2p astray"
+    );
+    let ways = &found.evidence.last().unwrap().claim;
+    assert!(
+        ways.contains("dev eth2 (table 3); without it by default via 10.0.0.1 dev eth1"),
+        "{ways}"
+    );
+}
+
+#[test]
+fn two_rules_that_lead_the_same_way_harm_nobody() {
+    let older = AWS.replace("rule 1536", "rule 1536: from 10.0.0.5 lookup 3\nrule 1536");
+    assert_eq!(
+        findings(&older.replace("dev eth2 table 3", "dev eth1 table 3")),
+        []
+    );
+    for other in [
+        "rule 1535: from 10.0.0.5 lookup 3",
+        "rule 1536: from 10.0.0.5 to 10.9.0.0/16 lookup 3",
+        "rule 1536: from 10.0.0.5 iif eth9 lookup 3",
+        "rule 1536: from 10.0.0.0/24 lookup 3",
+    ] {
+        let text = AWS.replace("rule 1536", &format!("{other}\nrule 1536"));
+        assert_eq!(findings(&text), [], "{other}");
+    }
+}
+
+#[test]
+fn a_rule_of_a_sandbox_that_is_gone_waits_for_the_next_pod() {
+    let rule = "rule 1536: from 10.0.0.9 lookup 3\n";
+    assert_eq!(
+        findings(&format!("{AWS}{rule}")),
+        [],
+        "nobody knows whose it is"
+    );
+    let found = only(&format!("{AWS}{rule}gone 10.0.0.9"));
+    assert_eq!(found.severity, Severity::Warning);
+    assert_eq!(found.sandbox_id.as_deref(), Some("dead"));
+    let held = format!("{AWS}{rule}gone 10.0.0.9\npod 10.0.0.9 eni9a2b3c4d5e6 5e:00:00:00:00:09");
+    assert_eq!(
+        findings(&held),
+        [],
+        "a pod has it, and this may be its rule"
+    );
+}
+
+#[test]
+fn what_nobody_can_know_is_no_finding() {
+    let text = format!("{AWS}rule 1536: from 10.0.0.9 lookup 3\ngone 10.0.0.9");
+    let of = |change: fn(&mut Vec<Event>)| {
+        let mut events = Story::of(&text).events();
+        change(&mut events);
+        Node::of_looks(&events).of_rule(NOW, Rule::StalePath).len()
+    };
+    assert_eq!(of(|_| {}), 1);
+    assert_eq!(
+        of(|events| events.push(cri_fails(40))),
+        0,
+        "CRI may have it"
+    );
+    assert_eq!(
+        of(|events| events.push(found(40, 900))),
+        0,
+        "it may be there"
+    );
+    assert_eq!(
+        of(|events| events.retain(|it| !matches!(it.what, event::What::NetnsForwarding { .. }))),
+        0
+    );
+}
+
+#[test]
+fn a_rule_whose_device_is_gone_is_stale_if_cni_named_it() {
+    let rule = "rule 2048: from 10.0.0.9 iif cali9a2b3c4d5e6 [detached] lookup 1003";
+    let found = only(&format!("{AWS}{rule}"));
+    assert_eq!(
+        remove(&found),
+        "ip rule del pref 2048 from 10.0.0.9 iif cali9a2b3c4d5e6 lookup 1003"
+    );
+    assert_eq!(
+        findings(&format!("{AWS}{}", rule.replace("cali9a2b3c4d5e6", "tun7"))),
+        []
+    );
+}
+
+#[test]
+fn a_route_to_a_ghosts_veth_hides_the_pod_that_has_the_address_now() {
+    let ghost = "ghost 10.0.0.9 eni9a2b3c4d5e6 5e:00:00:00:00:09
+route 10.0.0.9 dev eni9a2b3c4d5e6
+";
+    assert_eq!(
+        findings(&format!("{AWS}{ghost}")),
+        [],
+        "the ghost's own finding tells"
+    );
+    let found = only(&format!("{AWS}{ghost}elsewhere 10.0.0.9"));
+    assert_eq!(found.severity, Severity::Critical);
+    assert_eq!(
+        found.title,
+        "a stale route keeps 10.0.0.9 of node-2 from this node"
+    );
+    assert_eq!(
+        remove(&found),
+        "ip route del 10.0.0.9/32 dev eni9a2b3c4d5e6 table 254"
+    );
+}
+
+#[test]
+fn a_neighbour_with_the_mac_of_nobody_in_the_pod_is_stale() {
+    let with = |mac: &str, state: &str| {
+        AWS.replace("5e:00:00:00:00:05 reachable", &format!("{mac} {state}"))
+    };
+    let found = only(&with("5e:00:00:00:00:99", "stale"));
+    assert_eq!(found.severity, Severity::Warning);
+    assert_eq!(
+        remove(&found),
+        "ip neigh show 10.0.0.5 dev eni1a2b3c4d5e6 | grep -qwF 5e:00:00:00:00:99 && ip neigh del \
+         10.0.0.5 dev eni1a2b3c4d5e6"
+    );
+    let lasting = only(&with("5e:00:00:00:00:99", "permanent"));
+    assert_eq!(lasting.severity, Severity::Critical);
+    assert_eq!(findings(&with("5e:00:00:00:00:99", "failed")), []);
+}
+
+#[test]
+fn on_a_bridge_only_the_entry_of_a_pod_behind_it_counts() {
+    let (_, flannel) = healthy().find(|(name, _)| *name == "flannel").unwrap();
+    let stale = flannel.replace("lladdr 5e:00:00:00:00:05", "lladdr 5e:00:00:00:00:99");
+    assert_eq!(only(&stale).addresses, [address("10.244.1.5")]);
+    let elsewhere = stale.replace("neigh 10.244.1.5 dev cni0", "neigh 10.244.1.5 dev eth0");
+    assert_eq!(findings(&elsewhere), []);
+}
+
+#[test]
+fn no_command_is_given_that_would_remove_another_entry() {
+    let stale = "gone 10.0.0.9\nrule 1536: from 10.0.0.9 lookup 3\n";
+    let older = "rule 1536: from 10.0.0.9 iif eth0 lookup 3\n";
+    let all = findings(&format!("{AWS}{older}{stale}"));
+    let command = |text: &str| {
+        let found = all.iter().find(|found| entry(found) == text);
+        remove(found.unwrap_or_else(|| panic!("{all:#?}"))).to_owned()
+    };
+    assert_eq!(
+        command("1536: from 10.0.0.9 iif eth0 lookup 3"),
+        "ip rule del pref 1536 from 10.0.0.9 iif eth0 lookup 3"
+    );
+    assert!(command("1536: from 10.0.0.9 lookup 3").starts_with("remove the rule by hand"));
+}
+
+#[test]
+fn a_storm_of_entries_is_bounded() {
+    let mut text = format!("{AWS}gone 10.0.0.9\n");
+    for number in 0..5_000 {
+        text += &format!("rule 1536: from 10.0.0.9 lookup {}\n", 1_000 + number);
+        let (a, b) = (number / 250, number % 250);
+        text += &format!("route 10.9.{a}.{b} dev eth1\n");
+        text += &format!("neigh 10.9.{a}.{b} dev eth1 lladdr 02:00:00:00:00:01 stale\n");
+    }
+    assert_eq!(findings(&text).len(), MAX_FOUND);
+}
