@@ -89,6 +89,14 @@ fn samples() -> Vec<Event> {
         forwards(1, 100, &whole_forwarding()),
         at(
             1,
+            What::PodsWithAddress {
+                address: ip(5),
+                at: s(1),
+                pods: Vec::new(),
+            },
+        ),
+        at(
+            1,
             What::PciListed {
                 functions: vec![event::PciFunction {
                     address: "0000:00:06.2".into(),

@@ -8,9 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
-use node_tracer_tests::test;
 use node_tracer_tests::picture;
 use node_tracer_tests::stage::Need;
+use node_tracer_tests::test;
 use node_tracer_tests::tracer::command;
 
 const BEGIN: &str = "<!-- node-tracer ";
@@ -79,7 +79,10 @@ fn compare(path: &Path, expected: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-test!(&[Need::Tracer], examples_in_the_documents_are_what_the_tool_prints);
+test!(
+    &[Need::Tracer],
+    examples_in_the_documents_are_what_the_tool_prints
+);
 fn examples_in_the_documents_are_what_the_tool_prints() -> anyhow::Result<()> {
     let mut paths = vec![repository().join("README.md")];
     for entry in fs::read_dir(repository().join("node-tracer/doc"))? {

@@ -2,12 +2,12 @@
 //! is a network namespace of its own. It is found by the runtime that runs there.
 
 use anyhow::{Context as _, ensure};
-use node_tracer_tests::test;
 use node_tracer_tests::look::{Look, on_host};
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::scratch::{Scratch, container_id};
 use node_tracer_tests::scripted_cri::RuntimeProcess;
 use node_tracer_tests::stage::{IP, Need};
+use node_tracer_tests::test;
 use serde_json::Value;
 
 const NEEDS: &[Need] = &[Need::Root, Need::Tracer, IP];
@@ -83,8 +83,7 @@ impl Node {
     }
 
     /// The path that explain tells of a pod's address.
-    test!(NEEDS, path_is_that_of_the_kernel);
-fn path_is_that_of_the_kernel(&self, pod: &Pod) -> anyhow::Result<Value> {
+    fn path(&self, pod: &Pod) -> anyhow::Result<Value> {
         let look = self.run("explain", &[&pod.address])?;
         Ok(look.explanation()?["path"][0].clone())
     }
@@ -95,8 +94,7 @@ fn path_is_that_of_the_kernel(&self, pod: &Pod) -> anyhow::Result<Value> {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    test!(NEEDS, path_entries_that_are_stale_are_found_and_the_advice_removes_them_alone);
-fn path_entries_that_are_stale_are_found_and_the_advice_removes_them_alone(&self) -> anyhow::Result<Vec<Value>> {
+    fn stale(&self) -> anyhow::Result<Vec<Value>> {
         let look = self.run("scan", &[])?;
         let its = look.findings("stale-path").into_iter();
         let its = its.filter(|it| {
@@ -112,7 +110,8 @@ fn device(number: u8) -> String {
     format!("cali1a2b3c4d5e{number}")
 }
 
-fn path() -> anyhow::Result<()> {
+test!(NEEDS, path_is_that_of_the_kernel);
+fn path_is_that_of_the_kernel() -> anyhow::Result<()> {
     let node = Node::start()?;
     let pod = &node.pods[0];
     let path = node.path(pod)?;
@@ -150,7 +149,11 @@ fn path() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn stale() -> anyhow::Result<()> {
+test!(
+    NEEDS,
+    path_entries_that_are_stale_are_found_and_the_advice_removes_them_alone
+);
+fn path_entries_that_are_stale_are_found_and_the_advice_removes_them_alone() -> anyhow::Result<()> {
     let node = Node::start()?;
     let [pod, other] = &node.pods;
     ensure!(

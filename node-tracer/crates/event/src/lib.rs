@@ -52,8 +52,8 @@ pub use self::{
     },
     start::{Endpoint, FullFilesystem, OomKill, StartFailure},
     subjects::{
-        ADDRESSES, Address, Dad, FdHolder, FuseMount, FuseServer, MAX_ADDRESSES, Netns, NotStuck, Pod,
-        PodRef, ReservationHolder, Task, UserNs, has_room,
+        ADDRESSES, Address, Dad, FdHolder, FuseMount, FuseServer, MAX_ADDRESSES, Netns, NotStuck,
+        Pod, PodRef, ReservationHolder, Task, UserNs, has_room,
     },
 };
 use crate::{clock::Timestamp, forwarding::Forwarding};

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::kube::incident::KubeIncident;
+use node_tracer_tests::kube::{Account, Kube};
 use node_tracer_tests::look::KUBE;
 use node_tracer_tests::test;
-use node_tracer_tests::kube::{Account, Kube};
 use serde_json::{Value, json};
 
 use super::{SOON, address_of, incident::stage_of, scan, trace};
@@ -39,7 +39,10 @@ fn pod_elsewhere(kube: &Kube, name: &str, address: &str) -> anyhow::Result<Value
     kube.expect("PUT", &path, Some(&made))
 }
 
-test!(KUBE, kube_ghost_whose_address_another_nodes_pod_has_is_a_conflict);
+test!(
+    KUBE,
+    kube_ghost_whose_address_another_nodes_pod_has_is_a_conflict
+);
 /// The conflict is told with the pod's name, by a trace and by a look.
 fn kube_ghost_whose_address_another_nodes_pod_has_is_a_conflict() -> anyhow::Result<()> {
     let mut incident = KubeIncident::new()?;
@@ -77,7 +80,10 @@ fn kube_ghost_whose_address_another_nodes_pod_has_is_a_conflict() -> anyhow::Res
     Ok(())
 }
 
-test!(KUBE, kube_server_that_does_not_tell_of_other_nodes_is_unknown);
+test!(
+    KUBE,
+    kube_server_that_does_not_tell_of_other_nodes_is_unknown
+);
 /// Who may list the pods of its own Kubernetes namespace alone is refused: no
 /// conflict, and why is said once.
 fn kube_server_that_does_not_tell_of_other_nodes_is_unknown() -> anyhow::Result<()> {

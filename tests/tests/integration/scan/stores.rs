@@ -105,7 +105,10 @@ fn leaks(finding: &Value) -> anyhow::Result<Leaks> {
     list.iter().map(leak).collect()
 }
 
-test!(NODE, scan_tells_a_running_pods_missing_reservation_and_how_to_put_it_back);
+test!(
+    NODE,
+    scan_tells_a_running_pods_missing_reservation_and_how_to_put_it_back
+);
 /// A running pod's reservation is gone, and the advice, pasted as it is printed, puts
 /// it back and writes over nothing.
 fn scan_tells_a_running_pods_missing_reservation_and_how_to_put_it_back() -> anyhow::Result<()> {

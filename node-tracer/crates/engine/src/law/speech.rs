@@ -161,7 +161,11 @@ fn what_keeps_pods_away_is_first_and_is_undone_last() {
             cordoned += 1;
             // What keeps one address alone comes before it.
             let is_of_one = |step: &&String| {
-                let ways = ["cp -n /dev/null ", "IPReservation", "NetworkAttachmentDefinition"];
+                let ways = [
+                    "cp -n /dev/null ",
+                    "IPReservation",
+                    "NetworkAttachmentDefinition",
+                ];
                 ways.iter().any(|way| step.contains(way))
             };
             let mut rest = advice.iter().skip_while(is_of_one);

@@ -3,11 +3,7 @@
 use super::{DEFAULT, Unreserved};
 use crate::detect::{
     Command, View, cordon, evidence,
-    facts::{
-        command::is_plain,
-        common::label,
-        ipam,
-    },
+    facts::{command::is_plain, common::label, ipam},
     holders_of, joined, kubectl_words, netns_of, pod_of, shell_word, short_id, uncordon,
 };
 use event::{
