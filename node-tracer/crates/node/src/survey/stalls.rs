@@ -114,7 +114,9 @@ pub(super) fn find(
             .push(format!("{more} of {of} tasks in uninterruptible sleep"));
         stalls.truncate(MAX_STALLS);
     }
-    let stuck = stalls.iter().filter_map(|(_, stall)| asleep.get(&stall.tid));
+    let stuck = stalls
+        .iter()
+        .filter_map(|(_, stall)| asleep.get(&stall.tid));
     let (owners, missed) = Owners::look_up(procfs, stuck.copied());
     found.unread.extend(say_owners(&missed));
     // Stacks hang most easily of all files, where a task is stuck in exec.
