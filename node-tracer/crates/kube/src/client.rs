@@ -425,7 +425,7 @@ mod tests {
             // `s3cr3t`, `Bearer s3cr3t`, `a s3cr3t`.
             ("bad czNjcjN0!", "bad [redacted]!"),
             ("bad QmVhcmVyIHMzY3IzdA==", "bad QmVhcmVyIH[redacted]A=="),
-            ("bad YSBzM2NyM3Q", "bad YSB[redacted]"),
+            ("bad YSBzM2NyM3Q", "bad YSB[redacted]Q"),
             (url, "[redacted]"),
             ("a 100 % good one", "a 100 % good one"),
             ("bad s3cr3t, s3cr3t", "bad [redacted], [redacted]"),
