@@ -2,7 +2,7 @@
 //! who plays CNI plugins, a container full of impostors, a user with thousands
 //! of vfork(2) parents. All are real processes, children of one helper.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use crate::cgroup::Cgroup;
 use crate::hangfs::HangFs;
 use crate::helper::{self, Helper, Killed, ready_until_the_end};
-use crate::wait;
+use crate::{fuse, wait};
 
 /// `nobody`, who owns nothing.
 pub const NOBODY: u32 = 65_534;
@@ -22,6 +22,7 @@ pub(crate) const CALLS: &str = "flood-calls";
 pub(crate) const IMPOSTORS: &str = "flood-impostors";
 pub(crate) const VFORK: &str = "flood-vfork";
 pub(crate) const READERS: &str = "flood-readers";
+pub(crate) const WRITEBACK: &str = "flood-writeback";
 pub(crate) const EXECS: &str = "flood-execs";
 
 /// For all of it to have begun.
@@ -72,6 +73,14 @@ impl Flood {
         let numbers = [user.to_string(), each.to_string()];
         let life = life.as_millis().to_string();
         Self::start(EXECS, &[numbers.as_slice(), &[life]].concat())
+    }
+
+    /// So many FUSE file systems of a user, each with a file whose content the
+    /// kernel writes back after half a minute: the workers that do it are in state
+    /// D until this is dropped. `folder` is an empty one for the mount points.
+    pub fn written_file_systems(user: u32, count: u32, folder: &Path) -> anyhow::Result<Self> {
+        let folder = folder.display().to_string();
+        Self::start(WRITEBACK, &[user.to_string(), count.to_string(), folder])
     }
 
     /// One such process of root's in mounts of its own, as a container has.
@@ -262,6 +271,43 @@ pub(crate) fn read_and_be_killed(user: u32, count: u32, file: &Path) -> anyhow::
     readers.kill();
     readers.wait_for('D')?;
     ready_until_the_end()
+}
+
+/// The helper of [`Flood::written_file_systems`].
+pub(crate) fn write_and_wait(user: u32, count: u32, folder: &Path) -> anyhow::Result<()> {
+    // SAFETY: unshare takes numbers.
+    let unshared = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0;
+    anyhow::ensure!(unshared, std::io::Error::last_os_error());
+    let private = libc::MS_REC | libc::MS_PRIVATE;
+    let no = std::ptr::null();
+    // SAFETY: a path that ends in NUL, and nulls for what is not used.
+    let made = unsafe { libc::mount(no, c"/".as_ptr(), no, private, no.cast()) } == 0;
+    anyhow::ensure!(made, std::io::Error::last_os_error());
+    let mount_points: Vec<_> = (0..count).map(|at| folder.join(at.to_string())).collect();
+    let written = mount_points.iter().map(|path| write_in_new(path, user));
+    let written: anyhow::Result<Vec<_>> = written.collect();
+    let ended = written.and_then(|files| {
+        let ended = ready_until_the_end();
+        mount_points.iter().for_each(|path| fuse::abort(path));
+        drop(files);
+        ended
+    });
+    mount_points.iter().for_each(|path| fuse::abort(path));
+    ended
+}
+
+/// A file of a new file system, with a page that is to be written back.
+fn write_in_new(mount_point: &Path, user: u32) -> anyhow::Result<std::fs::File> {
+    std::fs::create_dir(mount_point)?;
+    let mut device = fuse::mount(mount_point, user)?;
+    std::thread::spawn(move || fuse::answer_all(&mut device, fuse::Manner::NoWriteback));
+    let options = std::fs::File::options()
+        .write(true)
+        .open(mount_point.join(fuse::FILE));
+    let mut file = options.context("open the file")?;
+    // A whole page: nothing need be read before.
+    file.write_all(&[0; 4096])?;
+    Ok(file)
 }
 
 /// The helper of [`Flood::stream_of_execs`] and [`Flood::container_exec`].

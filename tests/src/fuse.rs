@@ -188,6 +188,15 @@ pub(crate) fn detach(path: &Path) {
     }
 }
 
+/// Fails all that is open or asked for at `path`, and detaches it. Who has both
+/// the device and files open cannot exit without.
+pub(crate) fn abort(path: &Path) {
+    if let Ok(path) = c_path(path) {
+        // SAFETY: umount2 reads a NUL-terminated string, which outlives the call.
+        unsafe { libc::umount2(path.as_ptr(), libc::MNT_FORCE | libc::MNT_DETACH) };
+    }
+}
+
 /// What a server answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
@@ -196,6 +205,31 @@ pub(crate) enum Manner {
     /// Nothing, once it is mounted: requests are taken in, so that no signal
     /// ends who waits for one.
     Silent,
+    /// All but what the kernel writes back: what was written stays in its cache,
+    /// and its worker that writes it waits in state D.
+    NoWriteback,
+}
+
+/// `FUSE_WRITEBACK_CACHE`
+const WRITEBACK_CACHE: u32 = 1 << 16;
+
+/// What [`Manner::NoWriteback`] answers otherwise than the others.
+fn answer_but_writeback(request: &[u8]) -> Option<(u64, FuseReply)> {
+    let opcode = u32::from_ne_bytes(number(request, 4)?);
+    let unique = u64::from_ne_bytes(number(request, 8)?);
+    let answer = match opcode {
+        14 => FuseReply::Data(Layout::default().u64(&[0]).u32(&[0, 0]).0),
+        // Attributes, pages, and the flush before the last close.
+        4 | 16 => FuseReply::None,
+        _ => {
+            let mut answer = answer(request)?;
+            if let (true, FuseReply::Data(data)) = (is_init(request), &mut answer.1) {
+                data[12..16].copy_from_slice(&WRITEBACK_CACHE.to_ne_bytes());
+            }
+            return Some(answer);
+        }
+    };
+    Some((unique, answer))
 }
 
 /// Mounts at `mount_point`, a folder or a file, and serves until stdin is
@@ -203,7 +237,16 @@ pub(crate) enum Manner {
 pub(crate) fn serve(mount_point: &Path, manner: Manner) -> anyhow::Result<()> {
     // SAFETY: PR_SET_NAME reads a NUL-terminated string, which outlives the call.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"hangfs".as_ptr()) };
-    let mut device = File::options()
+    let mut device = mount(mount_point, 0)?;
+    println!("ready");
+    let served = answer_all(&mut device, manner);
+    detach(mount_point);
+    served
+}
+
+/// Mounts a user's file system, as `fusermount` does.
+pub(crate) fn mount(mount_point: &Path, user: u32) -> anyhow::Result<File> {
+    let device = File::options()
         .read(true)
         .write(true)
         .open("/dev/fuse")
@@ -215,7 +258,7 @@ pub(crate) fn serve(mount_point: &Path, manner: Manner) -> anyhow::Result<()> {
         false => libc::S_IFREG,
     };
     let options = CString::new(format!(
-        "fd={},rootmode={mode:o},user_id=0,group_id=0,allow_other",
+        "fd={},rootmode={mode:o},user_id={user},group_id={user},allow_other",
         device.as_raw_fd()
     ))?;
     // SAFETY: mount reads NUL-terminated strings, which outlive the call.
@@ -232,13 +275,11 @@ pub(crate) fn serve(mount_point: &Path, manner: Manner) -> anyhow::Result<()> {
         return Err(std::io::Error::last_os_error())
             .with_context(|| format!("mount {}", mount_point.display()));
     }
-    println!("ready");
-    let served = answer_all(&mut device, manner);
-    detach(mount_point);
-    served
+    Ok(device)
 }
 
-fn answer_all(device: &mut File, manner: Manner) -> anyhow::Result<()> {
+/// Answers until the device or stdin is closed.
+pub(crate) fn answer_all(device: &mut File, manner: Manner) -> anyhow::Result<()> {
     let mut buffer = vec![0; 1 << 17];
     loop {
         let wait = |fd| libc::pollfd {
@@ -267,7 +308,19 @@ fn answer_all(device: &mut File, manner: Manner) -> anyhow::Result<()> {
         if manner == Manner::Silent && !is_init(request) {
             continue;
         }
-        match answer(request) {
+        let answer = match manner {
+            Manner::NoWriteback => {
+                // The kernel need not ask for interrupts: it waits in state D at once.
+                if let Some(unique) = number(request, 8).map(u64::from_ne_bytes)
+                    && !is_init(request)
+                {
+                    reply(device, unique | 1, libc::ENOSYS, &[]);
+                }
+                answer_but_writeback(request)
+            }
+            Manner::HangingRead | Manner::Silent => answer(request),
+        };
+        match answer {
             Some((unique, FuseReply::Data(data))) => reply(device, unique, 0, &data),
             Some((unique, FuseReply::Error(error))) => reply(device, unique, error, &[]),
             Some((_, FuseReply::Hang(pid))) => println!("read {pid}"),

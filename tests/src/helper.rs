@@ -99,6 +99,9 @@ fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
         (flood::READERS, [user, count, file]) => {
             flood::read_and_be_killed(user.parse()?, count.parse()?, Path::new(file))
         }
+        (flood::WRITEBACK, [user, count, folder]) => {
+            flood::write_and_wait(user.parse()?, count.parse()?, Path::new(folder))
+        }
         (flood::EXECS, [user, each, life]) => {
             let life = Duration::from_millis(life.parse()?);
             flood::execute_without_end(user.parse()?, each.parse()?, life)

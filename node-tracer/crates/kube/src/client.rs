@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use bytes::{Buf as _, Bytes, BytesMut};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::{
@@ -212,20 +213,74 @@ impl Client {
 
 /// What the server says, without a secret of the client's.
 fn without(secret: Option<&str>, text: String) -> String {
-    match secret {
-        Some(secret) if text.contains(secret) => text.replace(secret, "[redacted]"),
-        _ => text,
+    secret
+        .and_then(|secret| redacted(secret, &text))
+        .unwrap_or(text)
+}
+
+const REDACTED: &str = "[redacted]";
+
+/// A text without a secret, however a server may quote it; `None` if it is not
+/// in it.
+fn redacted(secret: &str, text: &str) -> Option<String> {
+    // As in a URL, where any character may be written by its number.
+    if text.contains('%') && !text.contains(secret) && contains(&percent_decoded(text), secret) {
+        return Some(String::from(REDACTED));
     }
+    let quotes: Vec<String> = in_base64(secret)
+        .into_iter()
+        .chain([secret.to_owned()])
+        .filter(|quote| text.contains(quote.as_str()))
+        .collect();
+    let redacted = quotes.iter().fold(text.to_owned(), |text, quote| {
+        text.replace(quote.as_str(), REDACTED)
+    });
+    (!quotes.is_empty()).then_some(redacted)
+}
+
+/// A secret as it stands in base64 of something that it is a part of: what does
+/// not depend on its neighbours, at each of the three places where it can begin,
+/// in both alphabets.
+fn in_base64(secret: &str) -> Vec<String> {
+    /// What is shorter may be there by chance.
+    const SHORTEST: usize = 6;
+    let places = (0..3).map(|before| {
+        let bytes = [&[0; 2][..before], secret.as_bytes()].concat();
+        let encoded = STANDARD_NO_PAD.encode(&bytes);
+        let own = (before * 8).div_ceil(6)..bytes.len() * 8 / 6;
+        encoded.get(own).unwrap_or_default().to_owned()
+    });
+    let long = places.filter(|place| place.len() >= SHORTEST);
+    long.flat_map(|place| [place.replace('+', "-").replace('/', "_"), place])
+        .collect()
+}
+
+fn contains(bytes: &[u8], secret: &str) -> bool {
+    let mut windows = bytes.windows(secret.len());
+    windows.any(|window| window == secret.as_bytes())
+}
+
+fn percent_decoded(text: &str) -> Vec<u8> {
+    let bytes = text.as_bytes();
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        let digits = bytes.get(at + 1..at + 3).filter(|_| *byte == b'%');
+        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        let number = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        decoded.push(number.unwrap_or(*byte));
+        at += if number.is_some() { 3 } else { 1 };
+    }
+    decoded
 }
 
 /// A line of a watch, without a secret of the client's.
 fn line_without(secret: Option<&str>, line: Bytes) -> Bytes {
-    match (secret, std::str::from_utf8(&line)) {
-        (Some(quoted), Ok(text)) if text.contains(quoted) => {
-            without(secret, text.to_owned()).into()
-        }
-        _ => line,
-    }
+    let text = std::str::from_utf8(&line).ok();
+    let redacted = secret
+        .zip(text)
+        .and_then(|(secret, text)| redacted(secret, text));
+    redacted.map_or(line, Bytes::from)
 }
 
 /// What a failure is answered with, as far as it is of use.
@@ -365,7 +420,14 @@ mod tests {
 
     #[test]
     fn a_line_of_a_watch_does_not_have_the_clients_secret() {
+        let url = "https://a/?t=s%33cr3t";
         for (line, told) in [
+            // `s3cr3t`, `Bearer s3cr3t`, `a s3cr3t`.
+            ("bad czNjcjN0!", "bad [redacted]!"),
+            ("bad QmVhcmVyIHMzY3IzdA==", "bad QmVhcmVyIH[redacted]A=="),
+            ("bad YSBzM2NyM3Q", "bad YSB[redacted]Q"),
+            (url, "[redacted]"),
+            ("a 100 % good one", "a 100 % good one"),
             ("bad s3cr3t, s3cr3t", "bad [redacted], [redacted]"),
             ("good", "good"),
         ] {

@@ -70,13 +70,13 @@ pub enum Flaw {
          kubeconfig that is the user's own (--kubeconfig, KUBECONFIG, ~/.kube/config)"
     )]
     Plugin(String),
-    /// It has them from elsewhere, was found, and others could have written it.
+    /// It was found, and others could have written it: they decide which server is
+    /// believed.
     #[error(
-        "has its credentials from {outside}, and {doubt}; if you trust it, give --kubeconfig {}; \
+        "is not used, as {doubt}; if you trust it, give --kubeconfig {}; \
          or let root own it and its folders, and nobody else write them", path.display()
     )]
     Untrusted {
-        outside: Outside,
         /// What is wrong with the file.
         doubt: Doubt,
         path: PathBuf,
@@ -93,24 +93,6 @@ pub enum Flaw {
     /// A certificate, key or token is not one.
     #[error("has a certificate, key or token that is none")]
     BadSecret,
-}
-
-/// Where a kubeconfig has its credentials from, if not in itself.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Outside {
-    /// A program makes them.
-    #[error("another program ({0}), which would run as this user")]
-    Program(String),
-    #[error("another file ({name}: {path}), which would be read as this user")]
-    File {
-        /// What in it leads there.
-        name: &'static str,
-        /// Its path, fit for a message.
-        path: String,
-    },
-    /// The file whose credentials it uses, which is not itself.
-    #[error("another file ({0}), whose credentials would go to the server that this one names")]
-    Credentials(String),
 }
 
 /// What went wrong with the API server.

@@ -11,7 +11,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
 use super::{
-    error::{Flaw, KubeError, Outside, quoted},
+    error::{Flaw, KubeError, quoted},
     files::{Doubt, Files},
     plugin::Plugin,
 };
@@ -48,14 +48,13 @@ pub(super) struct Identity {
     pub(super) authorization: Option<String>,
 }
 
-/// Whose word a kubeconfig is. The programs that it names are run and the files
-/// read, with root's rights as a rule, and what is in the latter goes to the
-/// server that it names as well.
+/// Whose word a kubeconfig is. It names the server that is believed, and the
+/// programs that are run and the files that are read with root's rights as a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     /// The user's, who gave it.
     Given,
-    /// It was found: the user's if nobody but root, and who runs this, can have
+    /// It was found: not used unless nobody but root, and who runs this, can have
     /// written it.
     Found,
     /// The kubelet's, below the host's root: of it no program is run.
@@ -111,7 +110,7 @@ impl Kubeconfig {
     }
 
     /// A file that others could have written, if there is one. Each of them has
-    /// a say in which program is run and which file is read.
+    /// a say in which server is asked, which program is run and which file is read.
     fn doubtful(&self) -> Option<(&Path, &Doubt)> {
         let mut documents = self.0.iter();
         documents.find_map(|document| Some((document.path.as_path(), document.doubt.as_ref()?)))
@@ -167,6 +166,15 @@ pub(super) fn load(
         let name = quoted(name);
         unusable(Flaw::Dangling { kind, name })
     };
+    if let (Origin::Found, Some((path, doubt))) = (origin, kubeconfig.doubtful()) {
+        return Err(KubeError::Unusable {
+            from: path.display().to_string(),
+            flaw: Flaw::Untrusted {
+                doubt: doubt.clone(),
+                path: path.to_owned(),
+            },
+        });
+    }
     let current = kubeconfig
         .current_context()
         .ok_or_else(|| unusable(Flaw::NoContext))?;
@@ -179,7 +187,6 @@ pub(super) fn load(
     let user_name = text(context, "user").unwrap_or_default();
     // Without a user it is anonymous: the way through `kubectl proxy`.
     let user = kubeconfig.named("users", "user", user_name);
-    let user_file = user.map(|(_, document)| document.path.as_path());
     let (user, user_folder) = user.map_or((&Value::Null, Path::new("/")), |(user, document)| {
         (user, document.folder.as_path())
     });
@@ -195,24 +202,6 @@ pub(super) fn load(
     let plugin = Plugin::of(user, cluster, user_folder);
     if let (Origin::Kubelet, Some(plugin)) = (origin, &plugin) {
         return Err(unusable(Flaw::Plugin(quoted(plugin.name()))));
-    }
-    if let (Origin::Found, Some((path, doubt))) = (origin, kubeconfig.doubtful()) {
-        let program = plugin.as_ref();
-        let program = program.map(|plugin| Outside::Program(quoted(plugin.name())));
-        // Who writes a file says where its own credentials go, and nobody else's.
-        let others = user_file.filter(|user| *user != path);
-        let others = others.map(|user| Outside::Credentials(quoted(&user.to_string_lossy())));
-        let outside = program.or_else(|| named_file(user, cluster)).or(others);
-        if let Some(outside) = outside {
-            return Err(KubeError::Unusable {
-                from: path.display().to_string(),
-                flaw: Flaw::Untrusted {
-                    outside,
-                    doubt: doubt.clone(),
-                    path: path.to_owned(),
-                },
-            });
-        }
     }
     if let Some(provider) = user.get("auth-provider") {
         let name = quoted(text(provider, "name").unwrap_or_default());
@@ -250,23 +239,6 @@ fn address(url: &str) -> Option<(String, String)> {
     let port = uri.port_u16();
     let server = port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
     Some((url.trim_end_matches('/').to_owned(), server))
-}
-
-/// A file that something in it leads to.
-fn named_file(user: &Value, cluster: &Value) -> Option<Outside> {
-    let named = [
-        (user, "tokenFile"),
-        (user, "client-certificate"),
-        (user, "client-key"),
-        (cluster, "certificate-authority"),
-    ];
-    let mut paths = named
-        .into_iter()
-        .filter_map(|(value, name)| Some((name, text(value, name)?)));
-    paths.next().map(|(name, path)| Outside::File {
-        name,
-        path: quoted(path),
-    })
 }
 
 enum Wrong {

@@ -13,6 +13,7 @@ use event::{Pod, clock::Timestamp};
 use node::pods::{
     document::{Item, Metadata, Name},
     object::Object,
+    weight,
 };
 
 /// Pods on a page: a few megabytes. Who makes pods can make them much larger;
@@ -78,14 +79,6 @@ impl Pods {
     fn is_full(&self) -> bool {
         self.weight > MAX_KEPT
     }
-}
-
-/// Bytes of a pod, about: in memory, and in an event.
-pub(super) fn weight(pod: &Pod) -> usize {
-    let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-    let texts = pod.namespace.len() + pod.name.len() + optional(&pod.node) + optional(&pod.phase);
-    let uids: usize = pod.uids.iter().map(String::len).sum();
-    size_of::<Pod>() + texts + 2 * uids + size_of_val(pod.ips.as_slice())
 }
 
 /// The pods of a node at a time.

@@ -38,8 +38,9 @@ use reader::{Counted, Progress};
 /// Largest list that is read. A pod takes 5 to 15 kB.
 pub const MAX_SIZE: u64 = 512 << 20;
 
-/// Most pods that are kept; the largest clusters have a few hundred thousand.
-pub const MAX_PODS: usize = 1_000_000;
+/// Bytes of pods that are kept: of some 200,000. Kubernetes allows 150,000 in a
+/// cluster.
+pub const MAX_KEPT: usize = 96 << 20;
 
 /// Name of standard input in messages.
 const STDIN: &str = "standard input";
@@ -75,13 +76,13 @@ pub enum PodsError {
         from: String,
     },
     /// It is not JSON, or something in it is not what it is in a pod.
-    #[error("{from} is no list of pods: {source}; make it with: kubectl get pods -A -o json")]
+    #[error("{from} is no list of pods: {what}; make it with: kubectl get pods -A -o json")]
     Json {
         /// The file, or standard input.
         from: String,
-        /// What, with line and column.
-        // Part of the message, hence no #[source]: it would be said twice.
-        source: Box<serde_json::Error>,
+        /// What, with line and column, and without a text of the file: it may be
+        /// anything that was given by mistake.
+        what: String,
     },
     /// It is JSON of another kind.
     #[error("{from} is no list of pods but {what}; make it with: kubectl get pods -A -o json")]
@@ -100,8 +101,8 @@ pub enum PodsError {
     },
     /// It is too large to be a list of pods.
     #[error(
-        "{from} is larger than {} MiB or has more than {MAX_PODS} pods; list only this node's: kubectl get pods -A -o json --field-selector spec.nodeName=NODE",
-        MAX_SIZE >> 20
+        "{from} is larger than {} MiB, or its pods take more than {} MiB; list only this node's: kubectl get pods -A -o json --field-selector spec.nodeName=NODE",
+        MAX_SIZE >> 20, MAX_KEPT >> 20
     )]
     TooLarge {
         /// The file, or standard input.
@@ -127,6 +128,14 @@ pub struct Listing {
     pub doubt: Option<String>,
     /// The pods, each once.
     pub pods: Vec<Pod>,
+}
+
+/// Bytes of a pod, about: in memory, and in an event.
+pub fn weight(pod: &Pod) -> usize {
+    let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let texts = pod.namespace.len() + pod.name.len() + optional(&pod.node) + optional(&pod.phase);
+    let uids: usize = pod.uids.iter().map(String::len).sum();
+    size_of::<Pod>() + texts + 2 * uids + size_of_val(pod.ips.as_slice())
 }
 
 /// A list of pods in a file, or on standard input.

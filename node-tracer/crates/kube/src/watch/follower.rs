@@ -21,10 +21,11 @@ use crate::{
     credentials::Credentials,
     error::{KubeError, Problem},
     failed,
-    list::{Listed, list_within, selector, weight},
+    list::{Listed, list_within, selector},
     listing,
 };
 use event::{Pod, fault};
+use node::pods::weight;
 
 /// How often is looked whether what was told is taken.
 const LOOK: Duration = Duration::from_millis(20);

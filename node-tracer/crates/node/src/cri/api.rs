@@ -2,9 +2,13 @@
 //! published `runtime/v1/api.proto`. Fields that are not used are left out:
 //! what is not here is skipped while an answer is decoded.
 
-use std::collections::HashMap;
+use std::{cmp::Ordering, collections::HashMap};
 
-use prost::Message;
+use prost::{
+    DecodeError, Message,
+    bytes::{Buf, BufMut},
+    encoding::{self, DecodeContext, WireType},
+};
 
 /// A method of the runtime service.
 #[derive(Clone, Copy, Debug)]
@@ -63,12 +67,94 @@ pub(super) struct VersionResponse {
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ListPodSandboxRequest {}
 
-/// `ListPodSandboxResponse`
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct ListPodSandboxResponse {
-    /// Sandboxes in any state.
-    #[prost(message, repeated, tag = "1")]
-    pub(super) items: Vec<PodSandbox>,
+/// What an answer lists, all in field 1, of which so many are kept. An item is
+/// two bytes if nothing is in it, and a hundred once it is decoded: what is too
+/// much is dropped while the answer is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Items<T, const MOST: usize> {
+    pub(super) items: Vec<T>,
+    /// There were more.
+    pub(super) cut: bool,
+}
+
+/// One of a list.
+pub(super) trait Item: Message + Default {
+    /// Which is kept if there are too many: the lesser one.
+    fn rank(&self, other: &Self) -> Ordering;
+}
+
+impl<T: Item, const MOST: usize> Items<T, MOST> {
+    /// Keeps those that rank first, whatever order they came in.
+    fn cut(&mut self) {
+        if self.items.len() > MOST {
+            self.items.sort_unstable_by(T::rank);
+            self.items.truncate(MOST);
+            self.cut = true;
+        }
+    }
+
+    /// At most so many as are kept.
+    pub(super) fn into_kept(mut self) -> (Vec<T>, bool) {
+        self.cut();
+        (self.items, self.cut)
+    }
+}
+
+impl<T: Item, const MOST: usize> Message for Items<T, MOST> {
+    fn encode_raw(&self, buffer: &mut impl BufMut) {
+        encoding::message::encode_repeated(1, &self.items, buffer);
+    }
+
+    fn merge_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        buffer: &mut impl Buf,
+        context: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        if tag != 1 {
+            return encoding::skip_field(wire_type, tag, buffer, context);
+        }
+        // Not at each one: that would sort as often.
+        if self.items.len() >= 2 * MOST {
+            self.cut();
+        }
+        encoding::message::merge_repeated(wire_type, &mut self.items, buffer, context)
+    }
+
+    fn encoded_len(&self) -> usize {
+        encoding::message::encoded_len_repeated(1, &self.items)
+    }
+
+    fn clear(&mut self) {
+        *self = Self {
+            items: Vec::new(),
+            cut: false,
+        };
+    }
+}
+
+/// Sandboxes that are kept; a kubelet has 110 pods, unless told otherwise.
+pub(super) const MAX_SANDBOXES: usize = 16_384;
+
+/// Containers that are kept.
+const MAX_CONTAINERS: usize = 65_536;
+
+/// Addresses of a sandbox that are kept besides the first.
+const MAX_IPS: usize = 16;
+
+/// `ListPodSandboxResponse`: sandboxes in any state.
+pub(super) type ListPodSandboxResponse = Items<PodSandbox, MAX_SANDBOXES>;
+
+/// Those that are ready come first, then the newest: the same are kept each time.
+impl Item for PodSandbox {
+    fn rank(&self, other: &Self) -> Ordering {
+        let ready = |item: &Self| item.state == 0;
+        let first = ready(other).cmp(&ready(self));
+        first
+            .then(other.created_at.cmp(&self.created_at))
+            .then_with(|| self.id.cmp(&other.id))
+    }
 }
 
 /// `PodSandbox`
@@ -131,13 +217,45 @@ pub(super) struct PodSandboxStatus {
 }
 
 /// `PodSandboxNetworkStatus`
-#[derive(Clone, PartialEq, Message)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct PodSandboxNetworkStatus {
     /// The first address; may be empty.
-    #[prost(string, tag = "1")]
     pub(super) ip: String,
-    #[prost(message, repeated, tag = "2")]
+    /// No more than are kept.
     pub(super) additional_ips: Vec<PodIp>,
+}
+
+impl Message for PodSandboxNetworkStatus {
+    fn encode_raw(&self, buffer: &mut impl BufMut) {
+        encoding::string::encode(1, &self.ip, buffer);
+        encoding::message::encode_repeated(2, &self.additional_ips, buffer);
+    }
+
+    fn merge_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        buffer: &mut impl Buf,
+        context: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        let ips = &mut self.additional_ips;
+        match tag {
+            1 => encoding::string::merge(wire_type, &mut self.ip, buffer, context),
+            2 if ips.len() < MAX_IPS => {
+                encoding::message::merge_repeated(wire_type, ips, buffer, context)
+            }
+            _ => encoding::skip_field(wire_type, tag, buffer, context),
+        }
+    }
+
+    fn encoded_len(&self) -> usize {
+        encoding::string::encoded_len(1, &self.ip)
+            + encoding::message::encoded_len_repeated(2, &self.additional_ips)
+    }
+
+    fn clear(&mut self) {
+        *self = Self::default();
+    }
 }
 
 /// `PodIP`
@@ -173,12 +291,13 @@ pub(super) struct NamespaceOption {
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ListContainersRequest {}
 
-/// `ListContainersResponse`
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct ListContainersResponse {
-    /// Containers in any state, without infra containers.
-    #[prost(message, repeated, tag = "1")]
-    pub(super) containers: Vec<Container>,
+/// `ListContainersResponse`: containers in any state, without infra containers.
+pub(super) type ListContainersResponse = Items<Container, MAX_CONTAINERS>;
+
+impl Item for Container {
+    fn rank(&self, other: &Self) -> Ordering {
+        self.id.cmp(&other.id)
+    }
 }
 
 /// `Container`
@@ -212,5 +331,52 @@ impl Container {
             2 => "exited",
             _ => "unknown",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sandbox(id: &str, state: i32, created_at: i64) -> PodSandbox {
+        PodSandbox {
+            id: id.to_owned(),
+            metadata: None,
+            state,
+            created_at,
+        }
+    }
+
+    #[test]
+    fn of_too_many_sandboxes_the_ready_and_the_newest_are_kept_in_any_order() {
+        let all = [
+            sandbox("old", 1, 1),
+            sandbox("new", 1, 9),
+            sandbox("ready", 0, 2),
+            sandbox("twin", 1, 9),
+        ];
+        let mut turned = all.to_vec();
+        turned.reverse();
+        for items in [all.to_vec(), turned] {
+            let answer = Items::<PodSandbox, 2> { items, cut: false };
+            let decoded = Items::<PodSandbox, 2>::decode(answer.encode_to_vec().as_slice());
+            let (kept, cut) = decoded.unwrap().into_kept();
+            let ids: Vec<_> = kept.iter().map(|item| item.id.as_str()).collect();
+            assert_eq!((ids, cut), (vec!["ready", "new"], true));
+        }
+    }
+
+    #[test]
+    fn a_list_of_nothing_takes_no_more_room_than_what_is_kept() {
+        // As many as an answer can have of the smallest, nearly.
+        let empty = [0x0a, 0].repeat(1 << 20);
+        let all = ListPodSandboxResponse::decode(empty.as_slice()).unwrap();
+        assert!(all.items.capacity() <= 4 * MAX_SANDBOXES);
+        assert_eq!(all.into_kept().0.len(), MAX_SANDBOXES);
+        let all = ListContainersResponse::decode(empty.as_slice()).unwrap();
+        assert!(all.items.capacity() <= 4 * MAX_CONTAINERS);
+        let empty = [0x12, 0].repeat(1 << 20);
+        let status = PodSandboxNetworkStatus::decode(empty.as_slice()).unwrap();
+        assert_eq!(status.additional_ips.len(), MAX_IPS);
     }
 }

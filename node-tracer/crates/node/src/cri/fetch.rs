@@ -1,7 +1,6 @@
 //! The calls that make a list, and how their answers become one.
 
 use std::{
-    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     time::{Duration, UNIX_EPOCH},
 };
@@ -12,9 +11,9 @@ use super::{
     CriError, Endpoint, Listing, SandboxesById,
     api::{
         Container, LIST_CONTAINERS, LIST_POD_SANDBOX, ListContainersRequest,
-        ListContainersResponse, ListPodSandboxRequest, ListPodSandboxResponse, POD_SANDBOX_STATUS,
-        PodSandbox, PodSandboxStatusRequest, PodSandboxStatusResponse, VERSION, VersionRequest,
-        VersionResponse,
+        ListContainersResponse, ListPodSandboxRequest, ListPodSandboxResponse, MAX_SANDBOXES,
+        POD_SANDBOX_STATUS, PodSandbox, PodSandboxStatusRequest, PodSandboxStatusResponse, VERSION,
+        VersionRequest, VersionResponse,
     },
     client::{CallError, Client, Socket},
     info::Details,
@@ -28,9 +27,6 @@ const CONCURRENCY: usize = 8;
 /// One sandbox may take this part of the whole time: eight that hang must not
 /// keep the others from being told.
 const SHARE: u32 = 4;
-
-/// Sandboxes that are kept; a kubelet has 110 pods, unless told otherwise.
-const MAX_SANDBOXES: usize = 16_384;
 
 /// Containers of a sandbox that are kept.
 const MAX_CONTAINERS: usize = 256;
@@ -50,12 +46,10 @@ pub(super) async fn fetch(
     let question = ListPodSandboxRequest {};
     let listed = client.call(LIST_POD_SANDBOX, question, patience).await;
     let listed: ListPodSandboxResponse = listed.map_err(|error| error.into_error(endpoint))?;
-    let mut items = listed.items;
+    let (items, cut) = listed.into_kept();
     let mut partial = Vec::new();
-    let cut = items.len() > MAX_SANDBOXES;
     if cut {
         partial.push(format!("more than {MAX_SANDBOXES} sandboxes"));
-        keep_newest(&mut items, MAX_SANDBOXES);
     }
     let items = items.into_iter();
     let mut sandboxes: BTreeMap<String, RuntimeSandbox> = items
@@ -65,9 +59,13 @@ pub(super) async fn fetch(
 
     let undescribed = describe(&client, &mut sandboxes, known, patience, &mut partial).await;
     let with_containers = match containers.await {
-        Ok(Ok(containers)) => {
+        Ok(Ok(listed)) => {
+            let (containers, cut) = listed.into_kept();
+            if cut {
+                partial.push(format!("more than {} containers", containers.len()));
+            }
             add_containers(&mut sandboxes, containers);
-            true
+            !cut
         }
         Ok(Err(error)) => {
             partial.push(fault::chain(&error.into_error(endpoint)));
@@ -86,16 +84,6 @@ pub(super) async fn fetch(
         undescribed,
         with_containers,
     })
-}
-
-/// Cuts a list, whose order is the runtime's: the same are kept each time, and
-/// those that are ready before all others.
-fn keep_newest(items: &mut Vec<PodSandbox>, most: usize) {
-    items.sort_unstable_by(|a, b| {
-        let place = |item: &PodSandbox| (item.state != 0, Reverse(item.created_at));
-        place(a).cmp(&place(b)).then_with(|| a.id.cmp(&b.id))
-    });
-    items.truncate(most);
 }
 
 impl CallError {
@@ -119,10 +107,12 @@ async fn version(mut client: Client, patience: Duration) -> Option<String> {
     Some(text(name.trim())).filter(|name| !name.is_empty())
 }
 
-async fn containers(mut client: Client, patience: Duration) -> Result<Vec<Container>, CallError> {
+async fn containers(
+    mut client: Client,
+    patience: Duration,
+) -> Result<ListContainersResponse, CallError> {
     let question = ListContainersRequest {};
-    let answer = client.call(LIST_CONTAINERS, question, patience).await;
-    answer.map(|answer: ListContainersResponse| answer.containers)
+    client.call(LIST_CONTAINERS, question, patience).await
 }
 
 /// Fills in what only the status of each sandbox tells, and drops those that
@@ -265,42 +255,15 @@ pub(super) fn fuzz(data: &[u8]) {
     use prost::Message as _;
 
     if let Ok(listed) = ListPodSandboxResponse::decode(data) {
-        let items = listed.items.into_iter().filter(|item| is_id(&item.id));
+        let items = listed.into_kept().0.into_iter();
+        let items = items.filter(|item| is_id(&item.id));
         let mut all: BTreeMap<_, _> = items.map(|item| (item.id.clone(), sandbox(item))).collect();
         if let Ok(answer) = ListContainersResponse::decode(data) {
-            add_containers(&mut all, answer.containers);
+            add_containers(&mut all, answer.into_kept().0);
         }
         assert!(
             all.values()
                 .all(|each| each.containers.len() <= MAX_CONTAINERS)
         );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_too_many_sandboxes_the_ready_and_the_newest_are_kept_in_any_order() {
-        let item = |id: &str, state, created_at| PodSandbox {
-            id: id.to_owned(),
-            metadata: None,
-            state,
-            created_at,
-        };
-        let all = [
-            item("old", 1, 1),
-            item("new", 1, 9),
-            item("ready", 0, 2),
-            item("twin", 1, 9),
-        ];
-        let mut turned = all.to_vec();
-        turned.reverse();
-        for mut items in [all.to_vec(), turned] {
-            keep_newest(&mut items, 2);
-            let ids: Vec<_> = items.iter().map(|item| item.id.as_str()).collect();
-            assert_eq!(ids, ["ready", "new"]);
-        }
     }
 }

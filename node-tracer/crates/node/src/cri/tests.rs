@@ -113,12 +113,14 @@ fn healthy(ids: &'static [&'static str], method: &str, request: &[u8]) -> Reply 
         }),
         "ListPodSandbox" => Reply::message(&ListPodSandboxResponse {
             items: ids.iter().map(|id| pod_sandbox(id, 0)).collect(),
+            cut: false,
         }),
         "ListContainers" => Reply::message(&ListContainersResponse {
-            containers: ids
+            items: ids
                 .iter()
                 .map(|id| container(&format!("{id}c"), id, 1))
                 .collect(),
+            cut: false,
         }),
         "PodSandboxStatus" => {
             let request = PodSandboxStatusRequest::decode(request).unwrap();
@@ -143,13 +145,15 @@ fn a_runtimes_sandboxes_are_listed_with_their_containers() {
                 pod_sandbox("a", 1),
                 pod_sandbox("../x", 0),
             ],
+            cut: false,
         }),
         "ListContainers" => Reply::message(&ListContainersResponse {
-            containers: vec![
+            items: vec![
                 container("c2", "b", 2),
                 container("c1", "b", 1),
                 container("c3", "gone", 0),
             ],
+            cut: false,
         }),
         _ => healthy(&["a", "b"], method, request),
     });
@@ -343,6 +347,7 @@ fn a_list_may_be_larger_than_grpc_allows_by_default() {
             sandbox.metadata.as_mut().unwrap().name = "x".repeat(6 << 20);
             Reply::message(&ListPodSandboxResponse {
                 items: vec![sandbox],
+                cut: false,
             })
         }
         _ => Reply::message(&ListContainersResponse::default()),

@@ -8,7 +8,7 @@ use serde::{
     de::{self, IgnoredAny, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
 
-use super::{MAX_PODS, object::Object};
+use super::{MAX_KEPT, object::Object, weight};
 use event::{Pod, clock::Timestamp};
 
 /// A name out of the input, fit for a message.
@@ -520,8 +520,8 @@ pub(super) struct Items {
     pub(super) other_kind: Option<String>,
     /// The newest time that one of the pods has.
     pub(super) newest: Option<Timestamp>,
-    /// There are more than [`MAX_PODS`], which are not kept.
-    pub(super) too_many: bool,
+    /// Bytes of the pods. If they are more than [`MAX_KEPT`], pods are missing.
+    pub(super) weight: usize,
 }
 
 /// `null` is what Go makes of an empty list; it differs from no list.
@@ -550,8 +550,7 @@ impl<'de> Deserialize<'de> for Items {
                 while let Some(item) = seq.next_element::<Object<Item>>()? {
                     items.take(at, item.0.unwrap_or_default());
                     at += 1;
-                    if items.pods.len() > MAX_PODS {
-                        items.too_many = true;
+                    if items.weight > MAX_KEPT {
                         while seq.next_element::<IgnoredAny>()?.is_some() {}
                     }
                 }
@@ -576,7 +575,10 @@ impl Items {
             None => {
                 self.newest = self.newest.max(item.newest());
                 match item.pod() {
-                    Some(pod) => self.pods.push(pod),
+                    Some(pod) => {
+                        self.weight += weight(&pod.1);
+                        self.pods.push(pod);
+                    }
                     None => self.without_uid = self.without_uid.or(Some(at)),
                 }
             }

@@ -6,10 +6,12 @@ use std::{
 };
 
 use super::{
-    MAX_PODS, MAX_SIZE, PodsError,
+    MAX_KEPT, MAX_SIZE, PodsError,
     document::{Document, Item, Items, Metadata, name},
     object::Object,
+    weight,
 };
+use crate::redact::redact;
 use event::{Pod, clock::Timestamp};
 
 /// What one or more JSON documents say of pods.
@@ -32,6 +34,7 @@ pub(super) fn pods(input: impl Read, from: &str) -> Result<Parsed, PodsError> {
     let mut found = Found {
         from,
         pods: BTreeMap::new(),
+        weight: 0,
         newest: None,
         has_list: false,
     };
@@ -90,6 +93,8 @@ impl<R: Read> Read for Limited<R> {
 struct Found<'a> {
     from: &'a str,
     pods: BTreeMap<String, Pod>,
+    /// Bytes of these, or more.
+    weight: usize,
     /// The newest time that a pod has, also one that has gone.
     newest: Option<Timestamp>,
     /// At least one document was a list.
@@ -119,7 +124,8 @@ impl Found<'_> {
             "DELETED" => {
                 self.newest = self.newest.max(object.newest());
                 let uid = object.metadata().uid.unwrap_or_default();
-                self.pods.remove(&uid.0);
+                let gone = self.pods.remove(&uid.0);
+                self.weight -= gone.as_ref().map_or(0, weight);
                 Ok(())
             }
             "BOOKMARK" => Ok(()),
@@ -146,7 +152,8 @@ impl Found<'_> {
         if let Some(at) = items.without_uid {
             return Err(self.not_pods(&format!("a list whose item {} has no metadata.uid", at + 1)));
         }
-        if items.too_many || self.pods.len() + items.pods.len() > MAX_PODS {
+        self.weight += items.weight;
+        if self.weight > MAX_KEPT {
             return Err(self.too_large());
         }
         // Next to the pods there may be other things; without any pod they are
@@ -173,8 +180,10 @@ impl Found<'_> {
         let Some((uid, pod)) = item.pod() else {
             return Err(self.not_pods("a Pod without metadata.uid"));
         };
-        self.pods.insert(uid, pod);
-        if self.pods.len() > MAX_PODS {
+        self.weight += weight(&pod);
+        let before = self.pods.insert(uid, pod);
+        self.weight -= before.as_ref().map_or(0, weight);
+        if self.weight > MAX_KEPT {
             return Err(self.too_large());
         }
         Ok(())
@@ -183,7 +192,7 @@ impl Found<'_> {
     fn not_pods(&self, what: &str) -> PodsError {
         PodsError::NotPods {
             from: self.from.to_owned(),
-            what: what.to_owned(),
+            what: redact(what),
         }
     }
 
@@ -199,11 +208,17 @@ impl Found<'_> {
             let source = error.into();
             return PodsError::Read { from, source };
         }
-        PodsError::Json {
-            from,
-            source: Box::new(error),
-        }
+        let what = without_text(&error.to_string());
+        PodsError::Json { from, what }
     }
+}
+
+/// What the parser says, without the text that it quotes.
+fn without_text(error: &str) -> String {
+    let quoted = error.find('"').zip(error.rfind('"'));
+    let (begin, end) = quoted.map_or((error.len(), error.len()), |(begin, end)| (begin, end + 1));
+    let quote = if quoted.is_some() { "\"...\"" } else { "" };
+    redact(&[&error[..begin], quote, &error[end..]].concat())
 }
 
 #[cfg(test)]

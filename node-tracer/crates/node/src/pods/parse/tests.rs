@@ -431,7 +431,7 @@ fn text_that_is_no_json_is_refused_with_its_place() {
         ),
         (
             "{\"items\":\"all\"}",
-            "invalid type: string \"all\", expected an array of pods at line 1 column 14;",
+            "invalid type: string \"...\", expected an array of pods at line 1 column 14;",
         ),
         ("\u{0}\u{0}", "at line 1 column 1;"),
     ] {
@@ -472,4 +472,56 @@ fn a_stream_without_end_is_refused_at_the_limit() {
 fn deep_nesting_is_refused_and_does_no_harm() {
     let text = format!("{{\"kind\":\"List\",\"items\":{}", "[".repeat(100_000));
     assert!(matches!(read(&text), Err(PodsError::Json { .. })));
+}
+
+#[test]
+fn what_was_given_by_mistake_is_not_quoted() {
+    let secret = "hunter2-is-my-pass";
+    for text in [
+        format!(r#"{{"items":"{secret}"}}"#),
+        format!(r#"{{"items":"{secret}\", expected a \""}}"#),
+        format!(r#"{{"kind":"Pod","metadata":"{secret}"}}"#),
+        format!(r#"{{"kind":"Pod","metadata":{{"name":["{secret}"],"uid":"u"}}}}"#),
+        format!(r#"{{"kind":"Pod","metadata":{{"uid":"u","deletionTimestamp":"{secret}"}}}}"#),
+        format!(r#"{{"kind":"Pod","status":{{"podIP":"{secret}"}},"metadata":{{"uid":"u"}}}}"#),
+    ] {
+        if let Err(error) = read(&text) {
+            let error = event::fault::chain(&error);
+            assert!(!error.contains(secret), "{error}");
+        }
+    }
+}
+
+#[test]
+fn pods_that_take_more_than_is_kept_are_refused_long_before_the_end() {
+    /// A list without end.
+    struct Endless {
+        left: Vec<u8>,
+        pods: usize,
+    }
+
+    impl Read for Endless {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            if self.left.is_empty() {
+                let (number, long) = (self.pods, "x".repeat(240));
+                let uid = format!("{number:0120}");
+                let metadata = format!(r#""name":"{long}","namespace":"{long}","uid":"{uid}""#);
+                self.left = format!(r#"{{"kind":"Pod","metadata":{{{metadata}}}}}"#).into_bytes();
+                self.pods += 1;
+            }
+            let length = self.left.len().min(buffer.len());
+            buffer[..length].copy_from_slice(&self.left[..length]);
+            self.left.drain(..length);
+            Ok(length)
+        }
+    }
+
+    let mut input = Endless {
+        left: Vec::new(),
+        pods: 0,
+    };
+    let read = pods(io::BufReader::new(&mut input), "pods.json");
+    assert!(matches!(read, Err(PodsError::TooLarge { .. })));
+    let most = MAX_KEPT / 480;
+    assert!(input.pods < most, "{} pods are kept", input.pods);
 }
