@@ -17,7 +17,7 @@ fn a_beginning_of_several_ids_lists_them() {
     assert_eq!((ids, *more), (vec![NEW_SANDBOX, OLD_SANDBOX], 0));
     let told = error.to_string();
     assert!(
-        told.contains("(sandbox of shop/checkout-x8k2p, cri)"),
+        told.contains("    # sandbox of shop/checkout-x8k2p, cri"),
         "{told}"
     );
     // The whole ID is never ambiguous, nor one that only one thing begins with.
@@ -34,7 +34,7 @@ fn a_beginning_of_several_ids_lists_them() {
     ));
     let told = ask(&node, "abc", 102).unwrap_err().to_string();
     assert!(
-        told.contains("beginning of 25 IDs") && told.contains(", and 15 more\nhelp: "),
+        told.contains("beginning of 25 IDs\nhelp: ") && told.ends_with("\n  and 15 more"),
         "{told}"
     );
 }
