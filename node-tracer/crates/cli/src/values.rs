@@ -17,7 +17,9 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         Err(_) if text.parse::<f64>().is_ok() => Err(format!(
             "it has no unit; write it like {text}s, 500ms or 2m"
         )),
-        Err(_) => Err(String::from("it is no duration; write it like 5s, 500ms or 2m")),
+        Err(_) => Err(String::from(
+            "it is no duration; write it like 5s, 500ms or 2m",
+        )),
     }
 }
 

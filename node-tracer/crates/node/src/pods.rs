@@ -419,7 +419,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let error = PodsFile::new(folder.path()).poll().unwrap().unwrap_err();
         assert!(
-            error.to_string().starts_with("cannot read the list of pods "),
+            error
+                .to_string()
+                .starts_with("cannot read the list of pods "),
             "{error}"
         );
         let path = folder.path().join("nodes.json");

@@ -89,7 +89,10 @@ fn explicit(word: &str) -> Option<Forms> {
             }
         }
         "path" => one(path(rest), "has no absolute path behind its colon"),
-        "pid" | "tid" => one(rest.parse().ok().map(Form::Pid), "has no number behind its colon"),
+        "pid" | "tid" => one(
+            rest.parse().ok().map(Form::Pid),
+            "has no number behind its colon",
+        ),
         _ => return None,
     })
 }

@@ -285,8 +285,8 @@ fn a_pods_name_alone_is_enough_if_one_pod_has_it() {
     let error = ask(&node, "checkout-q4w7z", 104).unwrap_err().to_string();
     for candidate in [
         "name of 2 pods",
-        "shop/checkout-q4w7z (",
-        "test/checkout-q4w7z (",
+        "explain shop/checkout-q4w7z    # ",
+        "explain test/checkout-q4w7z    # ",
     ] {
         assert!(error.contains(candidate), "{error}");
     }
@@ -325,7 +325,7 @@ fn a_veth_or_its_hardware_address_leads_to_the_pod_behind_it() {
     );
     let error = ask(&node, "eth0", 100).unwrap_err().to_string();
     assert!(
-        error.contains("netns:100 (eth0, of shop/checkout-x8k2p)"),
+        error.contains("explain netns:100    # eth0, of shop/checkout-x8k2p"),
         "{error}"
     );
     assert!(!explained(&node, "veth-none").subject.found);
