@@ -82,7 +82,7 @@ use sys::{apart, privileges};
 /// All is well, or there is nothing to say.
 const NOTHING: u8 = 0;
 const SOMETHING: u8 = 1;
-/// The job could not be done.
+/// An error.
 const FAILED: u8 = 2;
 
 pub fn main() -> ExitCode {

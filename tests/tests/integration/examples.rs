@@ -26,7 +26,7 @@ pub(crate) const TESTS: &[Test] = &[
     },
 ];
 
-const BEGIN: &str = "<!-- node-tracer ";
+const BEGIN: &str = "\n<!-- node-tracer ";
 const END: &str = " -->\n";
 const FENCE: &str = "```\n";
 

@@ -347,7 +347,7 @@ fn refuses() -> anyhow::Result<()> {
         "",
         "../../etc/passwd",
     ] {
-        refused(&run(&["explain", word])?, &["give an IP address"])
+        refused(&run(&["explain", word])?, &["help: ask about one of these"])
             .with_context(|| format!("{word:?}"))?;
     }
     refused(&run(&["explain"])?, &["<X>"])?;

@@ -264,7 +264,7 @@ fn leak() -> anyhow::Result<()> {
     for finding in &told {
         ensure!(
             finding["phase"] == "suspected" && finding["due"].is_null(),
-            "it is reserved, and nobody takes it back: {finding}"
+            "it is reserved, and nobody frees it: {finding}"
         );
     }
     let last = told.last().context("none")?;

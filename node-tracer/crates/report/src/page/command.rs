@@ -117,8 +117,8 @@ mod tests {
                 "see that it is given back ([node-tracer scan]: leaked-reservation): then go on",
             ),
             (
-                "have the runtime finish: crictl stopp 1 && crictl rmp 1",
-                "have the runtime finish: [crictl stopp 1 && crictl rmp 1]",
+                "remove the old sandbox: crictl stopp 1 && crictl rmp 1",
+                "remove the old sandbox: [crictl stopp 1 && crictl rmp 1]",
             ),
             (
                 "look (ls -l /proc/1/fd; ps -fp 1): it leaks; restart it",
