@@ -83,7 +83,7 @@ use sys::{apart, privileges};
 /// All is well, or there is nothing to say.
 const NOTHING: u8 = 0;
 const SOMETHING: u8 = 1;
-/// The job could not be done.
+/// An error.
 const FAILED: u8 = 2;
 
 pub fn main() -> ExitCode {
@@ -111,11 +111,36 @@ fn said(error: &anyhow::Error) -> String {
     let has_help = error.is::<SubjectError>()
         || error.is::<rules::NoSuchRule>()
         || error.is::<manual::ManualError>();
-    match text.split_once("\nhelp: ") {
-        Some((what, help)) if has_help => {
-            format!("error: {}\n\nhelp: {}\n", Printable(what), Printable(help))
+    match (text.split_once("\nhelp: "), help(error)) {
+        (Some((what, help)), _) if has_help => {
+            // What others have named in it is escaped where it is put in.
+            let lines: Vec<String> = help
+                .lines()
+                .map(|line| Printable(line).to_string())
+                .collect();
+            format!("error: {}\n\nhelp: {}\n", Printable(what), lines.join("\n"))
         }
-        _ => format!("error: {}\n", Printable(text)),
+        (_, Some(help)) => format!("error: {}\n\nhelp: {help}\n", Printable(text)),
+        (_, None) => format!("error: {}\n", Printable(text)),
+    }
+}
+
+/// What to do about a file that cannot be read.
+fn help(error: &anyhow::Error) -> Option<&'static str> {
+    if let Some(node::pods::PodsError::Read { .. }) = error.downcast_ref() {
+        return Some("make it with: kubectl get pods -A -o json > FILE");
+    }
+    if let Some(kube::KubeError::Read { .. }) = error.downcast_ref() {
+        return Some(
+            "--kubeconfig takes the file that kubectl reads; on a node often \
+             /etc/kubernetes/kubelet.conf",
+        );
+    }
+    match error.downcast_ref()? {
+        logs::read::LogError::Open { .. } => {
+            Some("name a recording (--record), a log, or - for standard input")
+        }
+        _ => None,
     }
 }
 

@@ -25,7 +25,7 @@
 //!
 //! Stores of other IPAM plugins are never touched: for those, and for all that
 //! holds an address for good (ghosts, mounts, stalls), the plan has the
-//! commands for a person ([`advice`]).
+//! manual steps ([`advice`]).
 
 pub(crate) mod advice;
 pub(crate) mod apply;

@@ -1,4 +1,4 @@
-//! `node-tracer trace`: attach, take stock, then stream until stopped.
+//! `node-tracer trace`: watch with eBPF until stopped.
 
 mod effects;
 mod hooks;

@@ -21,7 +21,7 @@ use crate::{cargo, setup};
 
 /// For the tracer to see a step.
 const LIMIT: Duration = Duration::from_secs(10);
-/// For a person to read what it said.
+/// To read what it said.
 const READ: Duration = Duration::from_millis(1500);
 
 fn say(line: &str) {

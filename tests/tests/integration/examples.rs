@@ -13,7 +13,7 @@ use node_tracer_tests::stage::Need;
 use node_tracer_tests::test;
 use node_tracer_tests::tracer::command;
 
-const BEGIN: &str = "<!-- node-tracer ";
+const BEGIN: &str = "\n<!-- node-tracer ";
 const END: &str = " -->\n";
 const FENCE: &str = "```\n";
 

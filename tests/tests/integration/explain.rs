@@ -323,7 +323,7 @@ fn explain_refuses_what_it_does_not_understand() -> anyhow::Result<()> {
         "",
         "../../etc/passwd",
     ] {
-        refused(&run(&["explain", word])?, &["give an IP address"])
+        refused(&run(&["explain", word])?, &["help: ask about one of these"])
             .with_context(|| format!("{word:?}"))?;
     }
     refused(&run(&["explain"])?, &["<X>"])?;

@@ -343,6 +343,38 @@ fn hostile_flood_of_stalls_is_told_as_a_number() -> anyhow::Result<()> {
 }
 
 test!(
+    &[Need::Root, Need::Fuse, Need::Tracer],
+    hostile_flood_of_a_users_file_systems_is_told_as_a_number
+);
+/// A user whose file systems take nothing of what the kernel writes back: its
+/// workers are stuck, as many as there are file systems.
+fn hostile_flood_of_a_users_file_systems_is_told_as_a_number() -> anyhow::Result<()> {
+    const FILE_SYSTEMS: u32 = 80;
+    let folder = Scratch::create()?;
+    let mut tracer = Tracer::trace(&["--stall-threshold", "1s"])?;
+    let flood = Flood::written_file_systems(NOBODY, FILE_SYSTEMS, folder.path())?;
+    // Of a user or, where the kernel's list of connections is not mounted, of
+    // nobody who can be told.
+    let is_number = |record: &Value, begin: &str| {
+        let title = record["title"].as_str().unwrap_or_default();
+        is_finding(record, "blocked-task") && title.starts_with(begin) && title.contains(" more ")
+    };
+    let more = (FILE_SYSTEMS - 16).to_string();
+    tracer.wait_for("their number", SOON * 5, |record| is_number(record, &more))?;
+    stall_of_the_hosts(&mut tracer)?;
+    drop(flood);
+    tracer.wait_for("its end", SOON * 2, |record| {
+        is_number(record, "") && record["state"] == "resolved"
+    })?;
+    let ended = tracer.stop()?;
+    nothing_is_lost(&ended)?;
+    let (count, bytes) = (ended.records.len(), length(&ended.records));
+    println!("        {count} records, {bytes} bytes");
+    ensure!(bytes < 200_000, "{bytes} bytes");
+    Ok(())
+}
+
+test!(
     &[Need::Root, Need::Tracer],
     hostile_flood_of_stalls_that_come_and_go_is_told_within_a_budget
 );

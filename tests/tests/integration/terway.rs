@@ -256,7 +256,7 @@ fn host_local_ghost_is_foretold_as_a_leak() -> anyhow::Result<()> {
     for finding in &told {
         ensure!(
             finding["phase"] == "suspected" && finding["due"].is_null(),
-            "it is reserved, and nobody takes it back: {finding}"
+            "it is reserved, and nobody frees it: {finding}"
         );
     }
     let last = told.last().context("none")?;

@@ -30,7 +30,7 @@ use super::{Setting, say};
 /// All that it needs, but for the peers.
 pub(super) const NEEDS: &[Need] = crowd::NEEDS;
 
-/// Seconds to attach and take stock.
+/// Seconds to attach and read what is there.
 const START: f64 = 1.0;
 /// MB (10^6 bytes) resident, at most.
 const MEMORY: f64 = 20.0;

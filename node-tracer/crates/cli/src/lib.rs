@@ -44,7 +44,7 @@ pub struct Cli {
 /// Commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Attach, take stock, then stream events and findings until stopped
+    /// Watch with eBPF; print events and findings until stopped
     #[command(after_help = "Examples:\n  \
         node-tracer trace\n  \
         node-tracer trace --quiet                 # findings, without single events\n  \
@@ -117,7 +117,7 @@ pub enum Command {
         node-tracer repair --apply plan.json      # carry it out, with a backup\n  \
         node-tracer repair --undo /var/lib/node-tracer/backup/20261122T031510.123456Z\n\n\
         Exit codes: 0 nothing to do, or all done; 1 something to do, or some was left alone as it had \
-        changed; 2 the job could not be done.")]
+        changed; 2 error.")]
     Repair(Repair),
     /// What completes this command line in a shell
     #[command(after_help = "Examples:\n  \
@@ -135,7 +135,7 @@ pub enum Command {
 /// How much is said, and how it looks.
 #[derive(Debug, Args)]
 pub struct Manner {
-    /// Say only what was found, or why the job could not be done
+    /// Say only what was found, and errors
     ///
     /// On standard error there are errors alone: no progress, no notes and no
     /// warnings. Text on standard output is findings, or the answer that was

@@ -14,7 +14,12 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         Ok(duration) if duration.is_zero() => Err(String::from("it must be longer than zero")),
         Ok(duration) if duration > MAX_DURATION => Err(String::from("at most one year")),
         Ok(duration) => Ok(duration),
-        Err(error) => Err(format!("{error}; write it like 5s, 500ms or 2m")),
+        Err(_) if text.parse::<f64>().is_ok() => Err(format!(
+            "it has no unit; write it like {text}s, 500ms or 2m"
+        )),
+        Err(_) => Err(String::from(
+            "it is no duration; write it like 5s, 500ms or 2m",
+        )),
     }
 }
 

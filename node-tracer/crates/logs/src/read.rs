@@ -64,7 +64,7 @@ const BEGINNING: usize = 8 << 10;
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// No such file, or no right to it.
-    #[error("cannot open the log {name}")]
+    #[error("cannot open {name}")]
     Open {
         name: String,
         #[source]

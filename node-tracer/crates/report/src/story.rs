@@ -93,10 +93,7 @@ pub fn verdict(sheet: &Sheet, incidents: &[Incident<'_>]) -> Shown {
             .filter(|item| item.mechanism.is_none());
         let blind = match blind.count() {
             0 => String::new(),
-            number => format!(
-                ", as far as could be seen: {} could not",
-                counted(number, "source")
-            ),
+            number => format!("; incomplete: {} could not", counted(number, "source")),
         };
         return Shown::new(format!(
             "Nothing of severity warning or above was found{blind}."

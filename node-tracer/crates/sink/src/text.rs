@@ -1,4 +1,4 @@
-//! Text for a person at a terminal on a bad night: aligned, short, the
+//! Text for somebody at a terminal on a bad night: aligned, short, the
 //! important thing first.
 //!
 //! Events are single quiet lines, incidents are blocks set apart: findings of

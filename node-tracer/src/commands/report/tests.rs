@@ -194,7 +194,7 @@ fn foreign_text_stays_text() {
 fn a_run_without_findings_says_so_and_what_it_did_not_see() {
     let page = page(&sheet(&[host(0), created(1, 100)], 5));
     outline(&page);
-    let says = "Nothing of severity warning or above was found, as far as could be seen: 1 source \
+    let says = "Nothing of severity warning or above was found; incomplete: 1 source \
                 could not.";
     assert!(page.contains(says));
     assert!(!page.contains("id=\"findings\""));

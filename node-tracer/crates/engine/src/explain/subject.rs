@@ -9,6 +9,7 @@ use std::{
 };
 
 pub use self::parse::parse;
+use event::wording::escape::Printable;
 
 /// The shortest beginning of an ID.
 const SHORTEST: usize = 3;
@@ -52,10 +53,16 @@ pub(super) enum Form {
 pub enum SubjectError {
     /// It is no name of anything.
     #[error(
-        "{asked:?} {why}\nhelp: give an IP address, a pod (NAMESPACE/NAME or NAME) or its UID, \
-         {SHORTEST} or more characters of a sandbox's or container's ID, an interface, a MAC or \
-         PCI address, a network namespace's inode or path, a reservation's path, or a PID; to be \
-         explicit, put ip:, pod:, uid:, container:, dev:, mac:, pci:, netns: or pid: before it"
+        "{asked:?} {why}\nhelp: ask about one of these\n  \
+         10.244.7.2, fd00::2         an IP address\n  \
+         NAMESPACE/NAME, NAME, UID   a pod\n  \
+         {SHORTEST} or more hex digits     a sandbox or container, by the beginning of its ID\n  \
+         veth1234, 0a:58:0a:f4:07:02 an interface, a MAC address\n  \
+         4026532249, /run/netns/X    a network namespace\n  \
+         /var/lib/cni/networks/...   a reservation\n  \
+         22260                       a process\n\
+         If it can be several things, put ip:, pod:, uid:, container:, dev:, mac:, pci:, netns: or pid: \
+         before it."
     )]
     Malformed {
         /// As much of it as can be repeated.
@@ -64,7 +71,7 @@ pub enum SubjectError {
     },
     /// It can mean several things.
     #[error(
-        "{asked:?} is the {what}: {}\nhelp: give the one that is meant, or more of it",
+        "{asked:?} is the {what}\nhelp: ask about one of them\n{}",
         listed(.candidates, *.more)
     )]
     Ambiguous {
@@ -89,13 +96,16 @@ pub struct Candidate {
 fn listed(candidates: &[Candidate], more: usize) -> String {
     let listed: Vec<String> = candidates
         .iter()
-        .map(|Candidate { id, what }| format!("{id} ({what})"))
+        .map(|Candidate { id, what }| {
+            let (id, what) = (Printable(id), Printable(what));
+            format!("  node-tracer explain {id}    # {what}")
+        })
         .collect();
     let more = match more {
         0 => String::new(),
-        more => format!(", and {more} more"),
+        more => format!("\n  and {more} more"),
     };
-    listed.join(", ") + &more
+    listed.join("\n") + &more
 }
 
 impl Asked {

@@ -214,13 +214,6 @@ fn a_ghost_that_nobody_suffers_from_is_called_one() {
 }
 
 #[test]
-fn a_veth_names_the_pod_behind_it() {
-    let node = incident();
-    let at_host = ask(&node, "vetha2", 7_300).unwrap();
-    assert_eq!(at_host.subject.value, "200");
-}
-
-#[test]
 fn a_cable_is_followed_to_the_host() {
     let explanation = explained(&incident(), "inode:100");
     let part = explanation.netns.iter().find(|part| part.id.inode == 100);

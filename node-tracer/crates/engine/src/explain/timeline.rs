@@ -23,7 +23,7 @@ use event::{
 /// Tasks of one namespace whose start is told.
 const TASKS: usize = 4;
 /// Functions of a sleeping task's stack that are named.
-const FRAMES: usize = 4;
+const FRAMES: usize = 3;
 
 /// What the timeline is made of.
 pub(super) struct Parts<'a> {
@@ -178,6 +178,8 @@ fn asleep(holder: &Holder, all: &mut Vec<Moment>) {
         return;
     };
     let frames = stack.iter().map(|frame| sleep::name(frame));
+    // The kernel's inner helpers say nothing that their callers do not.
+    let frames = frames.filter(|name| !name.starts_with("__"));
     let mut frames: Vec<&str> = frames.take(FRAMES).collect();
     if frames.is_empty() {
         frames.extend(sleep::function(stack, wchan.as_deref()));

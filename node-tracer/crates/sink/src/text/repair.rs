@@ -197,7 +197,7 @@ impl Page {
         if all.is_empty() {
             return;
         }
-        let title = "for a person: --apply does nothing of this";
+        let title = "manual steps: --apply does none of these";
         self.text += &format!("\n{}\n", self.paint.paint(Style::Title, title));
         let mut told: BTreeMap<&str, usize> = BTreeMap::new();
         for (place, each) in all.iter().enumerate() {

@@ -66,7 +66,7 @@ fn a_namespace_that_goes_without_del_leaves_its_reservation() {
     assert!(said(&found.advice, "node-tracer repair --plan"));
     let no_more = "CRI: no such sandbox";
     assert!(found.evidence.iter().any(|e| e.claim.contains(no_more)));
-    // The runtime comes back, and takes it back after all.
+    // The runtime comes back, and frees it after all.
     node.tell(calls(200, del(ID)));
     node.only(201, MISSING, State::Resolved);
     assert!(!node.0.watched().addresses.contains(&ip(5)));

@@ -56,25 +56,25 @@ fn explicit(word: &str) -> Option<Forms> {
             && kind
                 .bytes()
                 .all(|c| c.is_ascii_alphanumeric() || b"-.+".contains(&c));
-        return is_scheme.then(|| one(container(id), "is followed by no container ID"));
+        return is_scheme.then(|| one(container(id), "has no container ID behind its colon"));
     }
     Some(match kind {
         "ip" | "address" => match address(rest) {
             Some(found) => found.map(|ip| vec![Form::Address(ip)]),
-            None => Err(String::from("is followed by no IP address")),
+            None => Err(String::from("has no IP address behind its colon")),
         },
         "pod" => match rest.contains('/') {
-            true => one(pod(rest), "is followed by no namespace/name"),
+            true => one(pod(rest), "has no NAMESPACE/NAME behind its colon"),
             false => one(
                 uid(rest).or_else(|| name(rest).map(Form::Name)),
-                "is followed by neither namespace/name nor a UID",
+                "has neither NAMESPACE/NAME, NAME nor a UID behind its colon",
             ),
         },
-        "dev" | "if" => one(device(rest), "is followed by no name of an interface"),
-        "mac" => one(mac(rest), "is followed by no MAC address"),
-        "pci" => one(pci(rest), "is followed by no PCI address"),
-        "uid" => one(uid(rest), "is followed by no UID"),
-        "container" | "sandbox" => one(container(rest), "is followed by no container ID"),
+        "dev" | "if" => one(device(rest), "has no interface behind its colon"),
+        "mac" => one(mac(rest), "has no MAC address behind its colon"),
+        "pci" => one(pci(rest), "has no PCI address behind its colon"),
+        "uid" => one(uid(rest), "has no UID behind its colon"),
+        "container" | "sandbox" => one(container(rest), "has no container ID behind its colon"),
         // net:[4026532246], as readlink(1) shows it
         "netns" | "net" | "inode" | "ns" => {
             let number = rest
@@ -85,12 +85,15 @@ fn explicit(word: &str) -> Option<Forms> {
                 Some(path) => Ok(vec![path]),
                 None => one(
                     number.parse().ok().map(Form::Inode),
-                    "is followed by no inode number",
+                    "has neither an inode nor a path behind its colon",
                 ),
             }
         }
-        "path" => one(path(rest), "is followed by no absolute path"),
-        "pid" | "tid" => one(rest.parse().ok().map(Form::Pid), "is followed by no number"),
+        "path" => one(path(rest), "has no absolute path behind its colon"),
+        "pid" | "tid" => one(
+            rest.parse().ok().map(Form::Pid),
+            "has no number behind its colon",
+        ),
         _ => return None,
     })
 }
@@ -151,6 +154,9 @@ fn forms(word: &str) -> Forms {
     }
     Err(match word.len() < SHORTEST {
         true => String::from("is too short"),
+        false if word.bytes().all(is_number) && word.contains('.') => {
+            String::from("is no IP address: that has four numbers of 0 to 255")
+        }
         false => String::from("is not recognised; pods: NAMESPACE/NAME"),
     })
 }

@@ -17,7 +17,7 @@ fn a_beginning_of_several_ids_lists_them() {
     assert_eq!((ids, *more), (vec![NEW_SANDBOX, OLD_SANDBOX], 0));
     let told = error.to_string();
     assert!(
-        told.contains("(sandbox of shop/checkout-x8k2p, cri)"),
+        told.contains("    # sandbox of shop/checkout-x8k2p, cri"),
         "{told}"
     );
     // The whole ID is never ambiguous, nor one that only one thing begins with.
@@ -34,7 +34,7 @@ fn a_beginning_of_several_ids_lists_them() {
     ));
     let told = ask(&node, "abc", 102).unwrap_err().to_string();
     assert!(
-        told.contains("beginning of 25 IDs") && told.contains(", and 15 more\nhelp: "),
+        told.contains("beginning of 25 IDs\nhelp: ") && told.ends_with("\n  and 15 more"),
         "{told}"
     );
 }
@@ -286,8 +286,8 @@ fn a_pods_name_alone_is_enough_if_one_pod_has_it() {
     let error = ask(&node, "checkout-q4w7z", 104).unwrap_err().to_string();
     for candidate in [
         "name of 2 pods",
-        "shop/checkout-q4w7z (",
-        "test/checkout-q4w7z (",
+        "explain shop/checkout-q4w7z    # ",
+        "explain test/checkout-q4w7z    # ",
     ] {
         assert!(error.contains(candidate), "{error}");
     }
@@ -326,7 +326,7 @@ fn a_veth_or_its_hardware_address_leads_to_the_pod_behind_it() {
     );
     let error = ask(&node, "eth0", 100).unwrap_err().to_string();
     assert!(
-        error.contains("netns:100 (eth0, of shop/checkout-x8k2p)"),
+        error.contains("explain netns:100    # eth0, of shop/checkout-x8k2p"),
         "{error}"
     );
     assert!(!explained(&node, "veth-none").subject.found);

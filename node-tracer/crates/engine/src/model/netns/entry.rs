@@ -115,7 +115,7 @@ impl Wiring {
 pub struct HeldAddress {
     pub address: Address,
     pub since: Timestamp,
-    /// It was there before the tracer looked.
+    /// It was present at the first look.
     pub found: bool,
     /// When the kernel says that it was added.
     pub made: Option<Timestamp>,
