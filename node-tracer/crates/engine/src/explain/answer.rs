@@ -85,7 +85,7 @@ pub(super) fn shared(all: &Explanation, basis: &Basis<'_>) -> Option<String> {
     });
     if let Some((ip, users)) = duplicate {
         let (own, others): (Vec<&NetnsPart>, Vec<&NetnsPart>) =
-            users.into_iter().partition(|part| is_own(&part));
+            users.into_iter().partition(|part| is_own(part));
         let name = |parts: &[&NetnsPart]| {
             let mut named: Vec<String> = parts
                 .iter()
