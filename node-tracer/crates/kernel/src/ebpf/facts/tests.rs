@@ -52,7 +52,10 @@ const STRUCTS: &[(&str, &[&str])] = &[
         &["ifa_next", "ifa_dev", "ifa_local", "ifa_prefixlen"],
     ),
     ("inet6_dev", &["dev", "addr_list"]),
-    ("inet6_ifaddr", &["if_list", "idev", "addr", "prefix_len"]),
+    (
+        "inet6_ifaddr",
+        &["if_list", "idev", "addr", "prefix_len", "flags"],
+    ),
     ("mm_struct", &["env_start", "env_end"]),
     ("linux_binprm", &["filename"]),
     ("files_struct", &["fdt"]),
