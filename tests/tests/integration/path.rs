@@ -166,12 +166,11 @@ fn path_entries_that_are_stale_are_found_and_the_advice_removes_them_alone() -> 
     node.netns.ip(&format!("rule del {rule} 1002 pref 1536"))?;
     node.netns.ip(&format!("rule add {rule} main pref 1536"))?;
     node.netns.ip(&format!("rule add {rule} 1002 pref 1536"))?;
-    for (address, mac) in [(&other.address, mac)] {
-        node.netns.ip(&format!(
-            "neigh replace {address} lladdr {mac} dev {} nud permanent",
-            device(6)
-        ))?;
-    }
+    node.netns.ip(&format!(
+        "neigh replace {} lladdr {mac} dev {} nud permanent",
+        other.address,
+        device(6)
+    ))?;
     let stale = node.stale()?;
     ensure!(stale.len() == 2, "{stale:?}");
     let (rules, neighbours) = (node.shows("rule show")?, node.shows("neigh show")?);
