@@ -27,8 +27,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// The tasks and their file system. Dropping it thaws that and ends them.
 #[derive(Debug)]
 pub struct Stuck {
-    disk: FrozenFs,
+    // Dropped in this order: the tasks have a file of the disk open.
     helper: Helper,
+    disk: FrozenFs,
     pids: Vec<u32>,
 }
 

@@ -7,9 +7,9 @@
 //! | [`package`] | laws about the package: what it brings, and that all of it goes |
 //! | [`machine`] | laws about the system and the service |
 //! | [`manager`] | laws about the service's life in systemd's hands |
-//! | [`story`] | laws about what the service tells of the incident |
-//! | [`asked`] | laws about what scan, explain and check answer meanwhile |
-//! | [`told`] | what the service has written |
+//! | [`incident`] | laws about what the service tells of the incident |
+//! | [`commands`] | laws about what scan, explain and check answer meanwhile |
+//! | [`output`] | what the service has written |
 //! | [`daemonset`] | a suite of its own: the tracer in a pod |
 //!
 //! The laws are a story and come in its order. After one that a later one

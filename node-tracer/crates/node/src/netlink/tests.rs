@@ -215,6 +215,7 @@ fn all_of_a_namespace_is_read_in_one_visit() {
     node.ip("link add br0 type bridge");
     node.ip("link set cali1 master br0");
     node.ip("link set cali1 up");
+    node.ip("link set br0 up");
     pod.ip("addr add 198.18.0.2/32 dev eth0");
     pod.ip("link set eth0 up");
     pod.ip("route add 169.254.1.1 dev eth0 scope link");
