@@ -284,9 +284,11 @@ fn all_of_a_namespace_is_read_in_one_visit() {
     ];
     assert_eq!(rules, expected.map(|(at, words)| (at, words.to_owned())));
     let routes = forwarding.routes.iter().filter(|route| route.table == 1002);
-    let routes: Vec<_> = routes
+    let mut routes: Vec<_> = routes
         .map(|route| (route.kind.as_str(), route.to.1, route.metric, route.device))
         .collect();
+    // The kernel gives no order.
+    routes.sort_unstable_by_key(|route| format!("{route:?}"));
     assert_eq!(
         routes,
         [
