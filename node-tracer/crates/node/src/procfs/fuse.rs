@@ -50,7 +50,7 @@ pub struct FuseServers {
 
 /// A FUSE mount that a task sees.
 #[derive(Debug)]
-struct Seen {
+struct VisibleMount {
     id: u64,
     connection: u32,
     /// What can be alike in the server's name: the type's second part
@@ -74,7 +74,7 @@ impl FuseServers {
         }
         let folder = procfs.folder().join(tid.to_string());
         let control = procfs.root.join("sys/fs/fuse/connections");
-        let read = move |folder: &Path| -> Result<Vec<Seen>, ProcfsError> {
+        let read = move |folder: &Path| -> Result<Vec<VisibleMount>, ProcfsError> {
             let mut seen = mounts(folder)?;
             for one in &mut seen {
                 let folder = control.join(one.connection.to_string());
@@ -103,8 +103,8 @@ impl FuseServers {
 }
 
 /// The mounts that a task sees: those it has files open on, if there are such.
-fn mounts(task: &Path) -> Result<Vec<Seen>, ProcfsError> {
-    let mut seen: Vec<Seen> = Vec::new();
+fn mounts(task: &Path) -> Result<Vec<VisibleMount>, ProcfsError> {
+    let mut seen: Vec<VisibleMount> = Vec::new();
     each_line(&task.join("mountinfo"), MOUNTS, |line| {
         let new = line_of_type(line, b"fuse").and_then(|mount| {
             let (fuse, kind) = mount
@@ -112,7 +112,7 @@ fn mounts(task: &Path) -> Result<Vec<Seen>, ProcfsError> {
                 .split_once('.')
                 .unwrap_or((&mount.fs_type, ""));
             let source = mount.mount_source.as_deref().unwrap_or_default();
-            matches!(fuse, "fuse" | "fuseblk").then_some(Seen {
+            matches!(fuse, "fuse" | "fuseblk").then_some(VisibleMount {
                 id: u64::try_from(mount.mnt_id).ok()?,
                 connection: connection(&mount.majmin)?,
                 words: [kind.to_owned(), source.to_owned()],
@@ -148,8 +148,8 @@ fn mounts(task: &Path) -> Result<Vec<Seen>, ProcfsError> {
 }
 
 /// Those that have requests without an answer, if the host says so of any.
-fn waiting(mut seen: Vec<Seen>, control: &Path) -> Vec<Seen> {
-    let is_waited_for = |one: &Seen| {
+fn waiting(mut seen: Vec<VisibleMount>, control: &Path) -> Vec<VisibleMount> {
+    let is_waited_for = |one: &VisibleMount| {
         let path = control.join(one.connection.to_string()).join("waiting");
         let count = fs::read_to_string(path).ok();
         count.is_some_and(|count| count.trim().parse().is_ok_and(|count: u64| count > 0))
@@ -168,7 +168,7 @@ fn connection(device: &str) -> Option<u32> {
     Some(major.checked_mul(1 << 20)? | minor)
 }
 
-fn served(mut one: Seen, servers: &[Serving]) -> FuseMount {
+fn served(mut one: VisibleMount, servers: &[Serving]) -> FuseMount {
     let by_number = servers
         .iter()
         .filter(|it| it.connection == Some(one.connection));

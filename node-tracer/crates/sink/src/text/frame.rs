@@ -21,7 +21,7 @@ const GAPS: usize = 4;
 
 /// How well something was seen, from worst to best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Seen {
+enum SourceView {
     Failed,
     Partly,
     Well,
@@ -31,7 +31,7 @@ enum Seen {
     Off,
 }
 
-impl Seen {
+impl SourceView {
     fn of(item: &CoverageItem) -> Self {
         let reason = item.reason.as_deref().unwrap_or_default();
         match &item.mechanism {
@@ -89,10 +89,10 @@ pub(super) fn header(
     time: Timestamp,
     items: &[CoverageItem],
 ) -> String {
-    let mut parts: BTreeMap<Part, Seen> = BTreeMap::new();
+    let mut parts: BTreeMap<Part, SourceView> = BTreeMap::new();
     for item in items {
         if let Some(part) = Part::of(&item.signal) {
-            let seen = Seen::of(item);
+            let seen = SourceView::of(item);
             let worst = parts.entry(part).or_insert(seen);
             *worst = seen.min(*worst);
         }
@@ -108,7 +108,7 @@ pub(super) fn header(
     ];
     fields.extend(parts.into_iter().map(|(part, seen)| {
         let name = match part {
-            Part::Pods if seen == Seen::Off => "pods",
+            Part::Pods if seen == SourceView::Off => "pods",
             Part::Pods if is_file => "pods:FILE",
             Part::Pods => "pods:API",
             Part::Cri => "CRI",
@@ -117,8 +117,8 @@ pub(super) fn header(
             Part::Kernel => "kernel",
         };
         let style = match seen {
-            Seen::Failed | Seen::Partly => Style::Warning,
-            Seen::Well | Seen::Absent | Seen::Off => Style::Plain,
+            SourceView::Failed | SourceView::Partly => Style::Warning,
+            SourceView::Well | SourceView::Absent | SourceView::Off => Style::Plain,
         };
         (format!("{name} {}", seen.word()), style)
     }));
