@@ -199,10 +199,10 @@ fn ask(binary: &Path, incident: &Incident, old: &Sandbox) -> anyhow::Result<()> 
     let answer = command.output().context("cannot run node-tracer explain")?;
     let text = String::from_utf8_lossy(&answer.stdout);
     println!("{}", text.trim_end());
-    let inode = old.netns_inode.to_string();
+    let conflict = format!("{address} CONFLICT: ");
     anyhow::ensure!(
-        answer.status.code() == Some(1) && text.contains(&inode),
-        "explain does not name netns {inode} ({}): {}",
+        answer.status.code() == Some(1) && text.starts_with(&conflict),
+        "explain does not tell the conflict ({}): {}",
         answer.status,
         String::from_utf8_lossy(&answer.stderr).trim()
     );
