@@ -13,6 +13,30 @@ pub(crate) fn root() -> &'static Path {
     here.parent().unwrap_or(here)
 }
 
+/// The files below `root` that git knows, or would, and that are still there.
+pub(crate) fn own_files(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let output = Command::new("git")
+        .args([
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+        ])
+        .current_dir(root)
+        .output()
+        .context("start git")?;
+    anyhow::ensure!(
+        output.status.success(),
+        "git ls-files: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    let names = String::from_utf8(output.stdout).context("git ls-files")?;
+    let names = names.split_terminator('\0').map(PathBuf::from);
+    // One that was removed, and git has not been told.
+    Ok(names.filter(|name| root.join(name).exists()).collect())
+}
+
 /// Where cargo puts the programs that it installs.
 pub(crate) fn home() -> anyhow::Result<PathBuf> {
     if let Some(home) = std::env::var_os("CARGO_HOME") {

@@ -1,9 +1,8 @@
 //! The documents: what must be so of them, for `lint`, and which there are, for
 //! `dist`.
 //!
-//! Links lead to files and headings that exist, the README stays two screens
-//! long and has a row for each rule, and phrases that nobody understands at
-//! first reading stay out.
+//! Links lead to files and headings that exist, and the README stays two
+//! screens long and has a row for each rule.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,32 +16,6 @@ pub(crate) const FOLDER: &str = "node-tracer/doc";
 const RULES: &str = "node-tracer/rules";
 const README: &str = "README.md";
 const README_LIMIT: usize = 9_216;
-
-/// Phrases that readers stumbled over, and what is clear instead.
-const WORDING: [(&str, &str); 22] = [
-    ("given it, too", "now has the same IP"),
-    ("takes it back", "frees it even if in use"),
-    ("no list that was seen", "already gone at the first look"),
-    ("no pod list tells", "no API access"),
-    ("is not on the pod list", "not in the API"),
-    ("was listed and is not any more", "disappeared from the API"),
-    ("libcni still has", "CNI DEL not completed"),
-    ("still has its sandbox as ready", "CRI: sandbox Ready"),
-    ("have the runtime finish", "remove the old sandbox"),
-    ("they take signals", "kill them; signals work"),
-    ("before the tracer looked", "present at first look"),
-    ("fail the I/O", "all users get I/O errors"),
-    ("may print anything", "both must print nothing"),
-    ("minds the container", "checks the container ID"),
-    ("set up anew", "recreate the pod"),
-    ("nobody knows how", "exit status unknown"),
-    ("host's end", "host-side veth"),
-    ("in what could be read", "no holder found; incomplete"),
-    ("as far as could be seen", "no problem found; incomplete"),
-    ("take stock", "read what is there"),
-    ("the job could not be done", "error"),
-    ("for a person", "manual steps"),
-];
 
 /// A Markdown file, by its path below the repository's root.
 #[derive(Debug)]
@@ -80,7 +53,6 @@ pub(crate) fn problems() -> anyhow::Result<Vec<String>> {
     for document in &documents {
         let name = document.path.display();
         problems.extend(links(document).map(|problem| format!("{name}: {problem}")));
-        problems.extend(wording(&document.text).map(|problem| format!("{name}: {problem}")));
         if document.path == Path::new(README) && document.text.len() > README_LIMIT {
             let length = document.text.len();
             problems.push(format!("{name}: {length} bytes, not {README_LIMIT}"));
@@ -104,16 +76,6 @@ pub(crate) fn problems() -> anyhow::Result<Vec<String>> {
         }
     }
     Ok(problems)
-}
-
-/// Phrases of [`WORDING`], wherever a line breaks.
-fn wording(text: &str) -> impl Iterator<Item = String> {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let text = words.join(" ").to_lowercase();
-    WORDING
-        .iter()
-        .filter(move |(phrase, _)| text.contains(&phrase.to_lowercase()))
-        .map(|(phrase, clear)| format!("`{phrase}`; clearer: `{clear}`"))
 }
 
 /// Links to what does not exist.
@@ -201,13 +163,6 @@ mod tests {
                 "no heading glossary.md#none"
             ]
         );
-    }
-
-    #[test]
-    fn a_phrase_is_found_across_lines() {
-        let found: Vec<String> = wording("It is Set up\n  anew.").collect();
-        assert_eq!(found, ["`set up anew`; clearer: `recreate the pod`"]);
-        assert_eq!(wording("The pod is recreated.").count(), 0);
     }
 
     /// The calls of the tracer in blocks of code, without comments and pipes.

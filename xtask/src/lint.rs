@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 use anyhow::Context as _;
 
 use crate::cargo::cargo;
-use crate::{documents, setup};
+use crate::{documents, setup, wording};
 
 /// The programs for eBPF are linted for their own target: on the host they
 /// are compiled away.
@@ -99,11 +99,11 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
             failed.push(name);
         }
     }
-    println!("── lint: documents");
-    let problems = documents::problems()?;
+    println!("── lint: documents and wording");
+    let problems = [documents::problems()?, wording::problems()?].concat();
     problems.iter().for_each(|problem| println!("{problem}"));
     if !problems.is_empty() {
-        failed.push("documents");
+        failed.push("documents and wording");
     }
     if !deny()? {
         failed.push("cargo deny");

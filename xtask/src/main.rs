@@ -37,6 +37,7 @@ mod siege;
 mod test;
 mod toolchain;
 mod vm;
+mod wording;
 
 use std::process::ExitCode;
 

@@ -139,28 +139,8 @@ impl Folders {
 
 /// Copies the files that git knows, or would.
 fn copy(checkout: &Path, to: &Path) -> anyhow::Result<()> {
-    let output = Command::new("git")
-        .args([
-            "ls-files",
-            "-z",
-            "--cached",
-            "--others",
-            "--exclude-standard",
-        ])
-        .current_dir(checkout)
-        .output()
-        .context("start git")?;
-    ensure!(
-        output.status.success(),
-        "git ls-files: {}",
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
-    for name in String::from_utf8(output.stdout)?.split_terminator('\0') {
-        let (from, to) = (checkout.join(name), to.join(name));
-        if !from.exists() {
-            // Removed, and git has not been told.
-            continue;
-        }
+    for name in cargo::own_files(checkout)? {
+        let (from, to) = (checkout.join(&name), to.join(&name));
         let folder = to.parent().unwrap_or(&to);
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         fs::copy(&from, &to).with_context(|| from.display().to_string())?;

@@ -1,7 +1,5 @@
 //! Laws of what findings say: what an engineer at night reads, and pastes.
 
-use std::{fs, path::PathBuf};
-
 use event::{
     Event, What,
     finding::{Finding, Rule},
@@ -247,70 +245,4 @@ fn a_holder_that_is_seen_is_not_only_what_was_seen_of_it() {
     );
     let read: Finding = serde_json::from_str(&json).unwrap();
     assert_eq!(read, open);
-}
-
-/// Constructions that are not said any more.
-const OLD: [&str; 30] = [
-    "has been given it, too",
-    "and for nobody else, until",
-    "takes it back, whoever",
-    "no list that was seen had it",
-    "no pod list tells",
-    "is not on the pod list",
-    "was listed and is not any more",
-    "libcni still has the ADD",
-    "sandbox as ready",
-    "have the runtime finish",
-    "end them: they take signals",
-    "had it before the tracer looked",
-    "keeps netns",
-    "fail the I/O of all who use",
-    "may print anything",
-    "minds the container ID",
-    "set up anew",
-    "nobody knows how",
-    "its host end",
-    "was not found in what could be read",
-    "as far as could be seen",
-    "is nothing that can be looked up",
-    "attach, take stock",
-    "take stock anew",
-    "the job could not be done",
-    "left and let go before the walk",
-    "lacks most of the pods",
-    "for a person",
-    "in uninterruptible sleep, keeps",
-    "nothing has to be done",
-];
-
-#[test]
-fn the_sources_have_none_of_the_old_words() {
-    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    let mut folders: Vec<PathBuf> = ["engine", "event", "diagnosis"]
-        .map(|name| root.join(name).join("src"))
-        .into();
-    let mut files = 0;
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let is_source = path.extension().is_some_and(|end| end == "rs");
-            if !is_source || path.ends_with(file!().rsplit('/').next().unwrap()) {
-                continue;
-            }
-            files += 1;
-            let text = fs::read_to_string(&path).unwrap();
-            let words: Vec<&str> = text
-                .split(|c: char| c.is_whitespace() || c == '\\')
-                .filter(|word| !word.is_empty() && !matches!(*word, "//" | "///" | "//!"))
-                .collect();
-            let text = words.join(" ");
-            let found = OLD.iter().find(|old| text.contains(**old));
-            assert_eq!(found, None, "{}", path.display());
-        }
-    }
-    assert!(files > 100, "{files}");
 }
