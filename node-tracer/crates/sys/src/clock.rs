@@ -23,6 +23,11 @@ const SECOND: i64 = 1_000_000_000;
 const PROMPT: i64 = MILLISECOND;
 const TRIES: usize = 5;
 
+/// A hundredth of a second (`USER_HZ`), ns.
+const HUNDREDTH: u64 = 10_000_000;
+/// How long a tick is on Linux, ns: 250, 1,000, 100 or 300 in a second.
+const LENGTHS: [u64; 4] = [4_000_000, 1_000_000, 10_000_000, 3_333_333];
+
 /// Realtime less monotonic when it was first asked for, ns.
 static ANCHOR: OnceLock<i64> = OnceLock::new();
 /// How long the machine was suspended, when steps were last looked for, ns.
@@ -87,6 +92,28 @@ pub fn uptime() -> Duration {
     Duration::from_nanos(u64::try_from(read(libc::CLOCK_BOOTTIME)).unwrap_or(0))
 }
 
+/// The kernel's ticks since its start, in hundredths of a second, as rtnetlink
+/// counts them: they begin up to a second after the clock. `times` has them, from
+/// five minutes before 32 bits are full (`INITIAL_JIFFIES`), in ticks of unknown
+/// length: the one that fits the clock is the kernel's.
+fn ticks(monotonic_ns: u64) -> u64 {
+    let clock = monotonic_ns / HUNDREDTH;
+    // SAFETY: `times` takes no buffer as well.
+    let times = unsafe { libc::times(std::ptr::null_mut()) };
+    let times = u64::try_from(times).unwrap_or(0);
+    let mut fitting = LENGTHS.into_iter().filter_map(|tick| {
+        let ticks = times.checked_sub(first_tick(tick) * tick / HUNDREDTH)?;
+        (ticks.abs_diff(clock) < 60 * 100).then_some(ticks)
+    });
+    fitting.next().unwrap_or(clock)
+}
+
+/// What the kernel counts its first tick as, where a tick takes so many ns.
+fn first_tick(tick: u64) -> u64 {
+    let in_five_minutes = 300 * ((SECOND.unsigned_abs() + tick / 2) / tick);
+    (1 << 32) - in_five_minutes
+}
+
 /// Turns the kernel's monotonic clock into [`Timestamp`]s.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelClock {
@@ -116,16 +143,15 @@ impl KernelClock {
         )
     }
 
-    /// A time of rtnetlink, in hundredths of a second since boot, as a point in
-    /// time: to about a second, as the kernel's ticks begin a moment after its
-    /// clock. The count has 32 bits, so that it begins anew every 497 days.
+    /// A time of rtnetlink, in hundredths of a second of the kernel's ticks, as a
+    /// point in time. The count has 32 bits, so that it begins anew every 497
+    /// days.
     pub fn of_jiffies(self, hundredths: u32) -> Timestamp {
-        const NANOS: u64 = 10_000_000;
-        let now = monotonic_now() / NANOS;
-        let age = (now as u32).wrapping_sub(hundredths);
+        let now = monotonic_now();
+        let age = (ticks(now) as u32).wrapping_sub(hundredths);
         // Of what was made while the clock was read.
         let age = if age > u32::MAX - 1_000 { 0 } else { age };
-        self.timestamp(now.saturating_sub(u64::from(age)) * NANOS)
+        self.timestamp(now.saturating_sub(u64::from(age) * HUNDREDTH))
     }
 
     /// A task's start (`CLOCK_BOOTTIME` ns) as a point in time.
@@ -185,6 +211,14 @@ mod tests {
     fn steady_time_is_the_wall_clocks_as_long_as_nobody_sets_it() {
         let apart = read(libc::CLOCK_REALTIME) - (read(libc::CLOCK_MONOTONIC) + anchor());
         assert!(apart.abs() < 2_000 * MILLISECOND, "{apart} ns");
+    }
+
+    #[test]
+    fn the_kernels_ticks_are_counted_as_it_counts_them() {
+        let clock = monotonic_now() / HUNDREDTH;
+        let ticks = ticks(monotonic_now());
+        assert!(clock > ticks, "the ticks begin after the clock: {ticks} {clock}");
+        assert!(clock - ticks < 60 * 100, "{ticks} {clock}");
     }
 
     #[test]
