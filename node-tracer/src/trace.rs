@@ -99,7 +99,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
         out.tell_kubernetes(events);
     }
 
-    let shown = progress::doing("attaching and taking stock");
+    let shown = progress::doing("attaching probes and reading the node");
     // Before the kernel's records, which do not wait.
     let looker = Looker::new(config)?;
     let looked = looker.look_back();

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use crate::cargo;
 
 /// Such a phrase, and what is clear instead.
-const REPLACED: [(&str, &str); 29] = [
+const REPLACED: [(&str, &str); 30] = [
     ("given it, too", "now has the same IP"),
     ("and for nobody else, until", "reserved until CNI DEL runs"),
     ("takes it back", "frees it even if in use"),
@@ -35,6 +35,7 @@ const REPLACED: [(&str, &str); 29] = [
     ("as far as could be seen", "no problem found; incomplete"),
     ("nothing that can be looked up", "not recognised"),
     ("take stock", "read what is there"),
+    ("taking stock", "reading the node"),
     ("the job could not be done", "error"),
     ("let go before the walk", "very short-lived namespaces"),
     ("lacks most of the pods", "wrong cluster or namespace?"),

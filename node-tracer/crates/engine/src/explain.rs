@@ -224,9 +224,8 @@ fn unknown(
     }
     for pod in all.pods.iter().filter(|pod| pod.listed.is_none()) {
         let name = pod_word(&pod.reference());
-        unknown.push(format!(
-            "whether the pod {name} still exists: no API access"
-        ));
+        let why = engine.model().pods.silence();
+        unknown.push(format!("whether the pod {name} still exists: {why}"));
     }
     let said = all.findings.iter();
     let said = said.flat_map(|part| &part.finding.unknown);

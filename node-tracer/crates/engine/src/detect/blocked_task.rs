@@ -129,7 +129,8 @@ pub(crate) fn finding(view: &View<'_>, blocked: &Blocked) -> Finding {
     }
     let standing = entry.map(|entry| entry.sandbox.standing);
     if pod.is_some() && standing == Some(Standing::Unknown) {
-        unknown.push(String::from("whether its pod still exists: no API access"));
+        let why = view.model.pods.silence();
+        unknown.push(format!("whether its pod still exists: {why}"));
     }
     let start = task.start_ticks.unwrap_or_default();
     Finding {

@@ -572,9 +572,8 @@ fn claim_owner<'a>(view: &View<'a>, owner: &Owner<'a>, said: &mut Said) {
     if !is_pods(owner) && !entry.host {
         unknown.push(format!("whose {label} is"));
     } else if is_pods(owner) && ghosts::is_untold(view, entry) {
-        unknown.push(format!(
-            "whether the pod of {label} still exists: no API access"
-        ));
+        let why = view.model.pods.silence();
+        unknown.push(format!("whether the pod of {label} still exists: {why}"));
     }
 }
 

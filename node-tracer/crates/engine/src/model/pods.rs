@@ -76,6 +76,14 @@ pub enum Standing {
 }
 
 impl Pods {
+    /// Why nothing is known of a pod of which no list tells.
+    pub fn silence(&self) -> &'static str {
+        match self.list {
+            None => "no API access",
+            Some(_) => "the pod list is older than it, or of other pods",
+        }
+    }
+
     /// The list in force.
     pub fn list(&self) -> Option<&List> {
         self.list.as_ref()

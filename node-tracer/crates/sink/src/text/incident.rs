@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    memory::Memory,
+    memory::{self, Memory, STEP},
     style::{Painter, Style, count, moment, pod_name, short_id},
 };
 use event::{
@@ -25,6 +25,8 @@ use event::{
 /// Lines of an incident, and of a change of one.
 const LINES: usize = 12;
 const CHANGED: usize = 4;
+/// Of a change, lines of what to do now.
+const NEW_STEPS: usize = 2;
 /// Lines of what is certain, and of one step that is a sentence, where there is
 /// room.
 const CERTAIN: usize = 2;
@@ -215,6 +217,11 @@ impl Block<'_> {
                 .filter(|one| before.lacks("unknown", one) && told.insert(one))
                 .cloned()
                 .collect();
+            let steps = match at {
+                0 => self.new_steps(before),
+                _ => Vec::new(),
+            };
+            let room = from + CHANGED - steps.len();
             for (block, line, news) in [("certain", "now", claims), ("unknown", "unknown", unknown)]
             {
                 match (news.is_empty(), is_worse) {
@@ -223,9 +230,26 @@ impl Block<'_> {
                     (false, false) => self.news(finding, line, &news),
                 }
             }
-            self.lines.truncate(from + CHANGED);
+            self.lines.truncate(room);
+            if !steps.is_empty() && self.lines.len() == from {
+                self.headline(finding, 1);
+            }
+            for (label, step) in steps {
+                self.line(label, &step);
+            }
         }
         self.lines.concat()
+    }
+
+    /// The first steps that were not told, each as one line.
+    fn new_steps(&self, before: &memory::Printed) -> Vec<(&'static str, String)> {
+        let advice = &self.findings[0].advice;
+        let lines = self.steps(1).into_iter().map(|lines| lines.concat());
+        let new = lines.zip(advice).enumerate().filter_map(|(at, (line, step))| {
+            let label = if at == 0 { "first" } else { "then" };
+            before.lacks(STEP, step).then_some((label, line))
+        });
+        new.take(NEW_STEPS).collect()
     }
 
     /// What stands between events.

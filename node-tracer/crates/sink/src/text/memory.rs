@@ -15,6 +15,9 @@ use event::{
 /// printed in full.
 pub(super) const REMEMBERED: usize = 1024;
 
+/// The label of a step of the advice.
+pub(super) const STEP: &str = "step";
+
 /// What has been printed of a finding, so that an update prints only what is
 /// new. Lines are kept as hashes: a long night has many.
 #[derive(Debug)]
@@ -92,6 +95,9 @@ impl Memory {
         }
         for one in &finding.unknown {
             printed.is_new("unknown", one);
+        }
+        for step in &finding.advice {
+            printed.is_new(STEP, step);
         }
         printed.is_other(finding);
         self.keep(&finding.id, printed, is_known);

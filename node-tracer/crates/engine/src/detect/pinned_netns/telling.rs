@@ -204,7 +204,10 @@ fn unknown(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<String> {
     let is_known = pod.is_some_and(|pod| *pod != PodRef::default());
     match pinned.unused.stopped {
         _ if !ghosts::is_untold(view, entry) => {}
-        _ if is_known => unknown.push(String::from("whether its pod still exists: no API access")),
+        _ if is_known => {
+            let why = view.model.pods.silence();
+            unknown.push(format!("whether its pod still exists: {why}"));
+        }
         Some(_) => unknown.push(String::from(
             "whose it is, and whether its pod is being deleted",
         )),
