@@ -1,9 +1,13 @@
 //! `node-tracer explain X`: one look at the node, one answer.
 
-use crate::{config::Config, look::Looker, outcome::Outcome, output, scan::Scan};
-use engine::explain::{Asked, Hints, explain, parse};
+use crate::{config::Config, look::Looker, nearest, outcome::Outcome, output, scan::Scan};
+use engine::{
+    explain::{Asked, Hints, explain, parse},
+    model::Model,
+};
 use event::{
     Netns, Task,
+    explanation::Kind,
     record::{CoverageItem, Record},
 };
 use node::procfs::{Owner, TaskEntry};
@@ -22,7 +26,12 @@ pub(crate) fn run(subject: &str, config: &Config) -> anyhow::Result<Outcome> {
     let items = scan.look(&mut looker)?;
     let hints = hints(&asked, &looker, &items);
     let now = sys::clock::now();
-    let explanation = explain(&asked, scan.looks.engine(), &hints, now)?;
+    let engine = scan.looks.engine();
+    let mut explanation = explain(&asked, engine, &hints, now)?;
+    if explanation.subject.kind == Kind::Pod && !explanation.subject.found {
+        let meant = meant(&explanation.subject.value, engine.model());
+        explanation.answer += &nearest::said(meant.as_deref());
+    }
     let record = Record::explanation(&config.node.name, now, &explanation);
     for sink in &mut sinks {
         output::quietly(sink.write(&record).map(drop))?;
@@ -33,6 +42,32 @@ pub(crate) fn run(subject: &str, config: &Config) -> anyhow::Result<Outcome> {
         .iter()
         .map(|part| part.finding.severity);
     Ok(Outcome::of(worst.max(), &explanation.not_checked))
+}
+
+/// The pod of this node that was meant by a name that none has.
+fn meant(name: &str, model: &Model) -> Option<String> {
+    let listed = model.pods.list().into_iter().flat_map(|list| list.pods());
+    let listed = listed.map(|pod| (&*pod.namespace, &*pod.name));
+    let sandboxes = model.netns.live().filter_map(|entry| {
+        let pod = entry.sandbox.pod.as_ref()?;
+        Some((pod.namespace.as_deref()?, pod.name.as_deref()?))
+    });
+    let all: Vec<(&str, &str)> = listed.chain(sandboxes).collect();
+    let whole: Vec<String> = all
+        .iter()
+        .map(|(space, pod)| format!("{space}/{pod}"))
+        .collect();
+    let words = all
+        .iter()
+        .zip(&whole)
+        .map(|((_, pod), whole)| match name.contains('/') {
+            true => whole.as_str(),
+            false => *pod,
+        });
+    let word = nearest::of(name, words)?;
+    let at = all.iter().zip(&whole);
+    let mut at = at.filter(|((_, pod), whole)| *pod == word || *whole == word);
+    at.next().map(|(_, whole)| whole.clone())
 }
 
 /// What the model does not have because nobody asked about it so far.

@@ -217,7 +217,10 @@ mod tests {
     fn the_kernels_ticks_are_counted_as_it_counts_them() {
         let clock = monotonic_now() / HUNDREDTH;
         let ticks = ticks(monotonic_now());
-        assert!(clock > ticks, "the ticks begin after the clock: {ticks} {clock}");
+        assert!(
+            clock > ticks,
+            "the ticks begin after the clock: {ticks} {clock}"
+        );
         assert!(clock - ticks < 60 * 100, "{ticks} {clock}");
     }
 

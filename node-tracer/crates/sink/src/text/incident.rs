@@ -234,8 +234,10 @@ impl Block<'_> {
             if !steps.is_empty() && self.lines.len() == from {
                 self.headline(finding, 1);
             }
+            let mut last = "";
             for (label, step) in steps {
-                self.line(label, &step);
+                self.line(if label == last { "" } else { label }, &step);
+                last = label;
             }
         }
         self.lines.concat()
@@ -245,10 +247,13 @@ impl Block<'_> {
     fn new_steps(&self, before: &memory::Printed) -> Vec<(&'static str, String)> {
         let advice = &self.findings[0].advice;
         let lines = self.steps(1).into_iter().map(|lines| lines.concat());
-        let new = lines.zip(advice).enumerate().filter_map(|(at, (line, step))| {
-            let label = if at == 0 { "first" } else { "then" };
-            before.lacks(STEP, step).then_some((label, line))
-        });
+        let new = lines
+            .zip(advice)
+            .enumerate()
+            .filter_map(|(at, (line, step))| {
+                let label = if at == 0 { "first" } else { "then" };
+                before.lacks(STEP, step).then_some((label, line))
+            });
         new.take(NEW_STEPS).collect()
     }
 
