@@ -9,6 +9,7 @@ use node_tracer_tests::containerd::{Containerd, Sandbox};
 use node_tracer_tests::incident::Stuck;
 use node_tracer_tests::look::{INCIDENT, Look, NODE, on_host, on_node, whole_list};
 use node_tracer_tests::netns::{Netns, connect};
+use node_tracer_tests::pods::{Pod, PodsFile};
 use node_tracer_tests::scratch::{Scratch, container_id};
 use node_tracer_tests::stage::{IP, Need};
 use node_tracer_tests::test;
@@ -274,6 +275,23 @@ fn explain_knows_ipv6_addresses() -> anyhow::Result<()> {
         let said = &look.explanation()?["subject"]["value"];
         ensure!(*said == address.as_str(), "{said}");
     }
+    Ok(())
+}
+
+test!(TRACER, explain_names_the_pod_that_a_typo_meant);
+fn explain_names_the_pod_that_a_typo_meant() -> anyhow::Result<()> {
+    let folder = Scratch::create()?;
+    let mut pods = PodsFile::create(folder.path())?;
+    pods.put(&Pod::new("shop", "checkout-7d9f")?, None)?;
+    let list = pods.path().display().to_string();
+    for word in ["chekout-7d9f", "shop/checkout-7d9"] {
+        let look = on_host("explain", &["--pods", &list, "--cri", "none", word])?;
+        let answer = look.explanation()?["answer"].to_string();
+        ensure!(answer.contains("shop/checkout-7d9f?"), "{word}: {answer}");
+    }
+    let look = on_host("explain", &["--pods", &list, "--cri", "none", "xyzzy"])?;
+    let answer = look.explanation()?["answer"].to_string();
+    ensure!(!answer.contains("did you mean"), "{answer}");
     Ok(())
 }
 
