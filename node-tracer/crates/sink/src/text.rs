@@ -237,15 +237,18 @@ impl<W: io::Write> TextSink<W> {
         let width = |cell: fn(&CoverageItem) -> usize| items.iter().map(cell).max().unwrap_or(0);
         let signals = width(|item| Printable(&item.signal).to_string().chars().count());
         let mut text = String::new();
+        let mut above = None;
         for item in items {
             let signal = format!("{:<signals$}", Printable(&item.signal).to_string());
             let column = 9 + signal.chars().count();
             let reason = item.reason.as_deref();
             let said = match (&item.mechanism, reason) {
                 (Some(how), None) => how.clone(),
+                (Some(how), Some(_)) if above == reason => format!("{how} (as above)"),
                 (Some(how), Some(why)) => format!("{how} ({why})"),
                 (None, why) => why.unwrap_or("no mechanism").to_owned(),
             };
+            above = reason;
             let said = Printable(said).to_string();
             let said = self.paint.hanging(&said, column, column + 2);
             text += &match item.mechanism {
