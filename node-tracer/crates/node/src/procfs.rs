@@ -34,6 +34,7 @@ use super::{
     root::Root,
 };
 use event::UserNs;
+use hung::{Hung, Reader, Turn};
 
 pub use crate::cgroup::Owner;
 
@@ -55,6 +56,7 @@ mod descriptors;
 mod each;
 mod fds;
 mod fuse;
+mod hung;
 mod mounts;
 mod not_stuck;
 mod one_task;
@@ -128,7 +130,7 @@ pub enum ProcfsError {
         source: ProcError,
     },
     /// Others of its kind do not answer, so it was not tried.
-    #[error("{} was not tried, nor those after it, as others do not answer", path.display())]
+    #[error("{} was not tried: others of its kind do not answer", path.display())]
     NotTried { path: PathBuf },
     /// Where a task's cgroup is on the node cannot be told; see
     /// [`Procfs::place_unknown`].
@@ -153,6 +155,7 @@ pub struct Procfs {
     /// Once it is known, for all clones.
     place: Arc<OnceLock<Arc<Place>>>,
     bounded: Bounded,
+    hung: Hung,
     patience: Duration,
 }
 
@@ -165,6 +168,7 @@ impl Procfs {
             proc: root.join("proc"),
             place: Arc::default(),
             bounded,
+            hung: Hung::default(),
             patience: PATIENCE,
         }
     }
@@ -174,6 +178,7 @@ impl Procfs {
     pub fn apart(&self) -> Self {
         Self {
             bounded: Bounded::default(),
+            hung: Hung::default(),
             ..self.clone()
         }
     }
@@ -374,6 +379,18 @@ impl Procfs {
         own.ok()??.to_str()?.parse().ok()
     }
 
+    /// The task whose file this is.
+    fn task_of(&self, path: &Path) -> Option<u32> {
+        let below = path.strip_prefix(&self.proc).ok()?;
+        below
+            .components()
+            .next()?
+            .as_os_str()
+            .to_str()?
+            .parse()
+            .ok()
+    }
+
     /// Runs a read of `path` that may hang.
     fn bounded<T: Send + 'static>(
         &self,
@@ -381,11 +398,22 @@ impl Procfs {
         path: PathBuf,
         read: impl FnOnce(&Path) -> Result<T, ProcfsError> + Send + 'static,
     ) -> Result<T, ProcfsError> {
-        let of = path.clone();
-        match self.bounded.read(timeout, move || read(&path)) {
-            Ok(result) => result,
-            Err(source) => Err(ProcfsError::NoAnswer { path: of, source }),
+        let tid = self.task_of(&path);
+        if tid.is_some_and(|tid| self.turns(&[tid]) == [Turn::Never]) {
+            return Err(ProcfsError::NotTried { path });
         }
+        let (of, reader) = (path.clone(), Reader::default());
+        let ending = reader.ending();
+        let read = move || {
+            let _ending = ending;
+            read(&path)
+        };
+        self.bounded.read(timeout, read).unwrap_or_else(|source| {
+            if let (Some(tid), NoAnswer::TimedOut { .. }) = (tid, &source) {
+                self.hangs(tid, reader);
+            }
+            Err(ProcfsError::NoAnswer { path: of, source })
+        })
     }
 }
 

@@ -6,8 +6,9 @@
 //! `/proc/PID/environ`.
 //!
 //! Only processes with a plugin's name are asked, as a file of a stuck process
-//! can hang. A process in a container can take such a name: it can keep a
-//! reservation from being called leaked by that, never the other way round.
+//! can hang, and none that a user has started: the runtime's are root's. Root in
+//! a container can take such a name: it can keep a reservation from being called
+//! leaked by that, never the other way round.
 
 use std::{collections::BTreeSet, io::Read as _, path::Path, thread, time::Duration};
 
@@ -95,7 +96,7 @@ pub fn running(root: &Root, procfs: &Procfs, networks: &[Network]) -> Result<Run
     }
     let plugins = tasks.list.into_iter().map(|entry| entry.task);
     let plugins = plugins.filter(|task| task.tid == task.pid && names.contains(&task.comm));
-    for task in plugins {
+    for task in plugins.filter(|task| !procfs.is_users(task.pid)) {
         match ask(procfs, task.pid) {
             Some(Called::For(id)) => drop(running.containers.insert(id)),
             Some(Called::ForNone | Called::Gone) => {}
@@ -189,7 +190,10 @@ fn called(environ: &[u8]) -> Called {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Child, Command, Stdio};
+    use std::{
+        os::unix::{fs::PermissionsExt, process::CommandExt as _},
+        process::{Child, Command, Stdio},
+    };
 
     use super::*;
     use crate::procfs::Bounded;
@@ -232,6 +236,32 @@ mod tests {
         assert!(look().containers.contains("nt-running-1"));
         drop(plugin);
         assert!(!look().containers.contains("nt-running-1"));
+    }
+
+    #[test]
+    fn what_a_user_has_started_is_no_plugin_whatever_it_is_called() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("bridge");
+        std::fs::copy("/bin/sleep", &program).unwrap();
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let start = |environ: &[(&str, &str)]| {
+            let mut command = Command::new(&program);
+            command.arg("60").env_clear().envs(environ.iter().copied());
+            command.uid(12_345).gid(12_345).stdin(Stdio::null());
+            Plugin(command.spawn().unwrap())
+        };
+        let plugins = [start(&[]), start(&[("CNI_CONTAINERID", "nt-running-2")])];
+        let root = Root::open(folder.path()).unwrap();
+        let procfs = Procfs::new(Path::new("/"), Bounded::default());
+        let running = running(&root, &procfs, &[]).unwrap();
+        assert!(!running.containers.contains("nt-running-2"));
+        for plugin in &plugins {
+            let own = format!("[{}]", plugin.0.id());
+            assert!(!running.unread.iter().any(|text| text.contains(&own)));
+        }
     }
 
     #[test]

@@ -3,9 +3,8 @@
 //! A thread goes from task to task for half of the time that is waited for it,
 //! then ends; so one that is not back by then has been stuck in one task for
 //! half of that time at least. It is abandoned as [`Bounded`](super::Bounded) says, what it has
-//! read is kept, and a new thread goes on with the next task. After a few such
-//! tasks the rest is given up: they wait for the same lock, and every wait is
-//! one less that others may leave behind.
+//! read is kept, and a new thread goes on: with everybody else's tasks first,
+//! and then, for a while, with those of the same owner ([`hung`](super::hung)).
 
 use std::{
     path::Path,
@@ -16,11 +15,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{NoAnswer, Procfs, ProcfsError};
+use super::{
+    NoAnswer, Procfs, ProcfsError,
+    hung::{Reader, Turn},
+};
 use event::fault;
 
-/// Tasks of one walk that may hang before the rest is given up.
-pub(super) const MAX_HUNG: usize = 2;
+/// Reads that may fail inside before the rest is given up: that is a bug.
+const MAX_PANICS: usize = 2;
+
+/// Of whom a task hangs, others are waited for this many times less long.
+const HASTE: u32 = 4;
 
 /// What a walk has brought.
 pub(super) struct Answers<T> {
@@ -70,12 +75,13 @@ impl Missed {
 
 /// What the threads of one walk share; one that is abandoned keeps it.
 struct Walk<T, F> {
-    tasks: Vec<u32>,
-    read: F,
+    /// With their places among the answers.
+    tasks: Vec<(usize, u32)>,
+    read: Arc<F>,
     end: Option<Instant>,
     /// The first that nobody has begun with.
     next: AtomicUsize,
-    answers: Mutex<Vec<Option<T>>>,
+    answers: Mutex<Vec<(usize, T)>>,
 }
 
 impl<T, F: Fn(&Path, u32) -> T> Walk<T, F> {
@@ -87,18 +93,24 @@ impl<T, F: Fn(&Path, u32) -> T> Walk<T, F> {
     fn go(&self, proc: &Path, time: Duration) {
         let start = Instant::now();
         while !self.is_over() && start.elapsed() < time {
-            let index = self.next.fetch_add(1, SeqCst);
-            let Some(task) = self.tasks.get(index) else {
+            let Some((place, task)) = self.tasks.get(self.next.fetch_add(1, SeqCst)) else {
                 return;
             };
             let answer = (self.read)(proc, *task);
             let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(place) = answers.get_mut(index) {
-                *place = Some(answer);
-            }
+            answers.push((*place, answer));
         }
     }
+
+    /// What nobody has begun with.
+    fn left(&self) -> &[(usize, u32)] {
+        let next = self.next.load(SeqCst);
+        self.tasks.get(next..).unwrap_or_default()
+    }
 }
+
+/// What is left of a walk: what is read next, and what after that.
+type Left = (Vec<(usize, u32)>, Vec<(usize, u32)>);
 
 impl Procfs {
     /// Reads something of each of these. `patience` is for one that hangs,
@@ -114,37 +126,89 @@ impl Procfs {
         T: Send + 'static,
         F: Fn(&Path, u32) -> T + Send + Sync + 'static,
     {
-        let walk = Arc::new(Walk {
-            answers: Mutex::new(tasks.iter().map(|_| None).collect()),
-            next: AtomicUsize::new(0),
-            tasks,
-            read,
-            end,
-        });
-        let (mut hung, mut count) = (None, 0);
-        while !walk.is_over() && count < MAX_HUNG {
-            let (shared, proc) = (Arc::clone(&walk), self.proc.clone());
-            let run = self
-                .bounded
-                .read(patience, move || shared.go(&proc, patience / 2));
-            let Err(source) = run else { continue };
-            count += 1;
-            let goes_on = matches!(source, NoAnswer::TimedOut { .. } | NoAnswer::Panicked);
-            let under_way = walk.next.load(SeqCst).saturating_sub(usize::from(goes_on));
-            let path = match walk.tasks.get(under_way) {
-                Some(task) => self.proc.join(task.to_string()),
-                None => self.proc.clone(),
+        let mut each: Vec<Option<T>> = tasks.iter().map(|_| None).collect();
+        let (read, mut hung, mut panics) = (Arc::new(read), None, 0);
+        let (mut first, mut last) =
+            self.arranged(tasks.into_iter().enumerate().collect(), &mut hung);
+        loop {
+            let (tasks, patience) = match first.is_empty() {
+                false => (std::mem::take(&mut first), patience),
+                true => (std::mem::take(&mut last), patience / HASTE),
             };
-            hung.get_or_insert(ProcfsError::NoAnswer { path, source });
-            if !goes_on {
-                break;
+            if tasks.is_empty() {
+                return Answers { each, hung };
+            }
+            let walk = Arc::new(Walk {
+                answers: Mutex::new(Vec::with_capacity(tasks.len())),
+                next: AtomicUsize::new(0),
+                tasks,
+                read: Arc::clone(&read),
+                end,
+            });
+            let stopped = self.walk(&walk, patience);
+            let mut answers = walk.answers.lock().unwrap_or_else(PoisonError::into_inner);
+            for (place, answer) in answers.drain(..) {
+                each[place] = Some(answer);
+            }
+            drop(answers);
+            let Some(error) = stopped else { continue };
+            let source = match &error {
+                ProcfsError::NoAnswer { source, .. } => Some(source),
+                _ => None,
+            };
+            panics += usize::from(matches!(source, Some(NoAnswer::Panicked)));
+            let goes_on = matches!(source, Some(NoAnswer::TimedOut { .. } | NoAnswer::Panicked));
+            hung.get_or_insert(error);
+            if !goes_on || panics == MAX_PANICS {
+                return Answers { each, hung };
+            }
+            let rest = [walk.left(), &last].concat();
+            (first, last) = self.arranged(rest, &mut hung);
+        }
+    }
+
+    /// Goes on with a walk until it is over, or a task hangs: why it stops then.
+    fn walk<T, F>(&self, walk: &Arc<Walk<T, F>>, patience: Duration) -> Option<ProcfsError>
+    where
+        T: Send + 'static,
+        F: Fn(&Path, u32) -> T + Send + Sync + 'static,
+    {
+        while !walk.is_over() {
+            let (shared, proc) = (Arc::clone(walk), self.proc.clone());
+            let reader = Reader::default();
+            let ending = reader.ending();
+            let run = self.bounded.read(patience, move || {
+                let _ending = ending;
+                shared.go(&proc, patience / 2);
+            });
+            let Err(source) = run else { continue };
+            let begun = matches!(source, NoAnswer::TimedOut { .. } | NoAnswer::Panicked);
+            let at = walk.next.load(SeqCst).saturating_sub(usize::from(begun));
+            let task = walk.tasks.get(at).map(|(_, task)| *task);
+            if let (Some(task), NoAnswer::TimedOut { .. }) = (task, &source) {
+                self.hangs(task, reader);
+            }
+            let path = task.map_or(self.proc.clone(), |task| self.proc.join(task.to_string()));
+            return Some(ProcfsError::NoAnswer { path, source });
+        }
+        None
+    }
+
+    /// Those that are read first, and those that are read last.
+    fn arranged(&self, tasks: Vec<(usize, u32)>, hung: &mut Option<ProcfsError>) -> Left {
+        let tids: Vec<u32> = tasks.iter().map(|(_, tid)| *tid).collect();
+        let mut left: Left = (Vec::with_capacity(tasks.len()), Vec::new());
+        for (task, turn) in tasks.into_iter().zip(self.turns(&tids)) {
+            match turn {
+                Turn::First => left.0.push(task),
+                Turn::Last => left.1.push(task),
+                Turn::Never => {
+                    let path = self.proc.join(task.1.to_string());
+                    hung.get_or_insert(ProcfsError::NotTried { path });
+                }
             }
         }
-        let mut answers = walk.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        Answers {
-            each: std::mem::take(&mut *answers),
-            hung,
-        }
+        left
     }
 
     /// The same for reads that can fail or find nothing: what was found, and
@@ -170,6 +234,7 @@ impl Procfs {
 #[cfg(test)]
 mod tests {
     use std::{
+        fs,
         sync::{Condvar, PoisonError},
         thread,
     };
@@ -229,8 +294,43 @@ mod tests {
             }
         });
         assert_eq!(answers.each.iter().flatten().count(), 10);
-        assert_eq!(procfs.bounded.abandoned(), MAX_HUNG);
+        assert_eq!(procfs.bounded.abandoned(), 3);
         gate.open();
+    }
+
+    #[test]
+    fn what_hangs_of_one_owner_costs_no_other_and_soon_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        for task in 0..100 {
+            let folder = root.path().join(format!("proc/{task}"));
+            fs::create_dir_all(&folder).unwrap();
+            let uid = if task < 50 { 1_000 } else { 0 };
+            fs::write(folder.join("status"), format!("Uid:\t{uid}\t0\t0\t0\n")).unwrap();
+            fs::write(folder.join("cgroup"), "0::/system.slice/cron.service\n").unwrap();
+        }
+        let (procfs, gate) = (
+            Procfs::new(root.path(), Bounded::default()),
+            Gate::default(),
+        );
+        for _ in 0..3 {
+            let (wait, start) = (gate.clone(), Instant::now());
+            let answers = procfs.each((0..100).collect(), SOON, None, move |_, task| {
+                if task < 50 {
+                    wait.wait();
+                }
+            });
+            let read: Vec<usize> = (0..100).filter(|at| answers.each[*at].is_some()).collect();
+            assert_eq!(read, (50..100).collect::<Vec<_>>());
+            assert!(start.elapsed() < 3 * SOON, "{:?}", start.elapsed());
+            assert_eq!(procfs.bounded.abandoned(), 3);
+        }
+        // What answers again is read again.
+        gate.open();
+        while procfs.bounded.abandoned() > 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let answers = procfs.each((0..100).collect(), SOON, None, |_, task| task);
+        assert!(answers.each.iter().all(Option::is_some));
     }
 
     #[test]

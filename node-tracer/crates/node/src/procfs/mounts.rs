@@ -22,7 +22,7 @@ use ::procfs::process::MountInfo;
 use sys::syscall::user_namespace_of;
 
 use super::{
-    PROCESS_PATIENCE, Procfs, ProcfsError, each::MAX_HUNG, namespace_inode, numbers, read_link,
+    PROCESS_PATIENCE, Procfs, ProcfsError, hung::OF_OTHERS, namespace_inode, numbers, read_link,
     read_stat, unless_gone,
 };
 
@@ -123,7 +123,7 @@ impl Procfs {
             let path = member.folder.join("mountinfo");
             // One lock is behind all of them: who waits for it once too often
             // leaves no thread to read anything else with.
-            if hung >= MAX_HUNG || long >= MAX_LONG {
+            if hung >= OF_OTHERS || long >= MAX_LONG {
                 found.partial = true;
                 found.unread.push(ProcfsError::NotTried { path });
                 break;

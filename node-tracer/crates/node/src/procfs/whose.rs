@@ -74,6 +74,19 @@ impl Procfs {
     }
 }
 
+impl Procfs {
+    /// Whether a process was started by neither root nor the user who runs the
+    /// node's first process.
+    pub fn is_users(&self, pid: u32) -> bool {
+        let uid = |proc: &Path, pid: u32| real_uid(&proc.join(pid.to_string()));
+        let first = first_process(&self.proc).unwrap_or(1);
+        let mut uids = self.each(vec![pid, first], self.patience, None, uid).each;
+        let first = uids.pop().flatten().flatten();
+        let own = uids.pop().flatten().flatten();
+        own.is_some_and(|uid| uid != 0 && Some(uid) != first)
+    }
+}
+
 /// What is the host's own.
 struct Homes {
     mounts: Option<u32>,
