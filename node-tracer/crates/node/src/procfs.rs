@@ -173,12 +173,11 @@ impl Procfs {
         }
     }
 
-    /// The same files, read so that those that hang do not count against the
-    /// others'.
+    /// The same files, read so that those that hang do not count against other
+    /// sources'.
     pub fn apart(&self) -> Self {
         Self {
             bounded: Bounded::default(),
-            hung: Hung::default(),
             ..self.clone()
         }
     }

@@ -85,7 +85,9 @@ impl Reader {
 }
 
 fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    apart::spawn("bounded-read", STACK_SIZE, work)
+    // What hangs is a task in state D for all who look, and stays when the tracer
+    // has ended: its name says whose it is.
+    apart::spawn("node-tracer-rd", STACK_SIZE, work)
 }
 
 const RUNNING: u8 = 0;

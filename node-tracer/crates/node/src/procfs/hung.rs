@@ -22,7 +22,7 @@ use crate::cgroup::{Maker, Owner, Place};
 
 /// Readers that may hang for all users together, and for anybody else.
 const OF_USERS: usize = 3;
-pub(super) const OF_OTHERS: usize = 2;
+const OF_OTHERS: usize = 4;
 
 /// For whom a reader that hangs is counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +96,7 @@ impl Procfs {
     /// A reader of this task hangs.
     pub(super) fn hangs(&self, tid: u32, reader: Reader) {
         let party = self.parties(vec![tid]).pop().unwrap_or(Party::Users);
+        tracing::debug!("a read of task {tid} hangs, of {party:?}");
         self.hung.lock().push((tid, party, reader));
     }
 

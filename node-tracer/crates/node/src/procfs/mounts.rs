@@ -22,7 +22,7 @@ use ::procfs::process::MountInfo;
 use sys::syscall::user_namespace_of;
 
 use super::{
-    PROCESS_PATIENCE, Procfs, ProcfsError, hung::OF_OTHERS, namespace_inode, numbers, read_link,
+    PROCESS_PATIENCE, Procfs, ProcfsError, namespace_inode, numbers, read_link,
     read_stat, unless_gone,
 };
 
@@ -34,8 +34,9 @@ pub(super) const MAX_PATHS: usize = 8;
 const MAX_PATH: usize = 1024;
 /// Stands at the end of a path that was cut.
 const CUT: &str = "...";
-/// Mount namespaces with more mounts than can be read in time that are gone
-/// through; those of users come last.
+/// Mount namespaces that may hang, and those with more mounts than can be read in
+/// time, before the rest is given up; those of users come last.
+const MAX_HUNG: usize = 2;
 const MAX_LONG: usize = 4;
 
 /// Longest line of mountinfo that is read: two paths of 4096 bytes, each byte
@@ -123,7 +124,7 @@ impl Procfs {
             let path = member.folder.join("mountinfo");
             // One lock is behind all of them: who waits for it once too often
             // leaves no thread to read anything else with.
-            if hung >= OF_OTHERS || long >= MAX_LONG {
+            if hung >= MAX_HUNG || long >= MAX_LONG {
                 found.partial = true;
                 found.unread.push(ProcfsError::NotTried { path });
                 break;

@@ -132,11 +132,11 @@ fn mount_namespaces_that_hang_leave_threads_to_read_other_things_with() {
     procfs.patience = Duration::from_millis(50);
     let found = procfs.nsfs_mounts().unwrap();
     assert_eq!(found.mounts.len(), 2, "those of the host");
-    assert_eq!(procfs.bounded.abandoned(), OF_OTHERS);
+    assert_eq!(procfs.bounded.abandoned(), MAX_HUNG);
     assert!(
-        matches!(found.unread.last(), Some(ProcfsError::NotTried { path }) if *path == fifos[OF_OTHERS])
+        matches!(found.unread.last(), Some(ProcfsError::NotTried { path }) if *path == fifos[MAX_HUNG])
     );
-    for path in &fifos[..OF_OTHERS] {
+    for path in &fifos[..MAX_HUNG] {
         fs::write(path, "").unwrap();
     }
 }
