@@ -20,7 +20,7 @@ use anyhow::Context as _;
 
 use crate::netns::Netns;
 use crate::{
-    bare, containerd, crowd, flood, fuse, journald, keeper, kube, memory, process, rtnl, runtime,
+    bare, containerd, crowd, flood, fuse, journald, keeper, kube, memory, paste, process, rtnl, runtime,
     scripted_cri, stuck, wait,
 };
 
@@ -109,6 +109,7 @@ fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
         (scripted_cri::ROLE, [socket, sandboxes]) => {
             scripted_cri::serve_until_closed(socket, sandboxes)
         }
+        (paste::ROLE, args) => paste::crictl(args),
         ("hold-rtnl", [file]) => rtnl::hold(file),
         ("keep", [kind, path]) => keeper::keep(kind, path),
         ("leaderless", [comm, file, cgroups @ ..]) => {

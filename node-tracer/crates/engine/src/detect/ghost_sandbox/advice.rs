@@ -29,7 +29,8 @@ const KILLED: usize = 8;
 impl GhostReport<'_, '_> {
     pub(super) fn advice(&self) -> Vec<String> {
         let mut advice = Vec::new();
-        let set_aside: Vec<_> = self.cases.iter().filter_map(set_aside).collect();
+        let cases = self.cases.iter();
+        let set_aside: Vec<_> = cases.filter_map(|it| set_aside(self.view, it)).collect();
         advice.extend(set_aside.iter().map(|it| it.step.clone()));
         let is_cordoned = self.phase >= Phase::Armed || self.coming().is_some();
         if is_cordoned {
