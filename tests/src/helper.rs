@@ -109,6 +109,7 @@ fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
         (scripted_cri::ROLE, [socket, sandboxes]) => {
             scripted_cri::serve_until_closed(socket, sandboxes)
         }
+        ("paste", [file]) => paste::paste_all(file),
         (paste::ROLE, args) => paste::crictl(args),
         ("hold-rtnl", [file]) => rtnl::hold(file),
         ("keep", [kind, path]) => keeper::keep(kind, path),

@@ -598,7 +598,7 @@ impl Block<'_> {
             }
             kept = more;
         }
-        match kept.trim_start() {
+        match kept.trim_start().trim_end_matches(',') {
             "" => command.to_owned(),
             kept => advice::commented(command, &format!("{kept} …")),
         }

@@ -132,7 +132,7 @@ pub(super) fn step(text: &str, width: usize, first: usize) -> String {
         }
         kept = more;
     }
-    match kept.trim_start() {
+    match kept.trim_start().trim_end_matches(',') {
         "" => command.command.to_owned(),
         kept => advice::commented(command.command, &format!("{kept} …")),
     }
