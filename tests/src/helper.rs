@@ -20,8 +20,8 @@ use anyhow::Context as _;
 
 use crate::netns::Netns;
 use crate::{
-    bare, containerd, crowd, flood, fuse, journald, keeper, kube, memory, paste, process, rtnl, runtime,
-    scripted_cri, stuck, wait,
+    bare, containerd, crowd, flood, fuse, journald, keeper, kube, memory, paste, process, rtnl,
+    runtime, scripted_cri, stuck, wait,
 };
 
 const MARK: &str = "stage-helper";

@@ -80,18 +80,18 @@ impl Shell {
     }
 
     /// Pastes each command of a finding's advice, but those with a word to fill in;
-    /// fails if one is not taken. Returns the programs, in order.
-    pub fn paste_all(&self, finding: &Value) -> anyhow::Result<Vec<String>> {
-        let mut programs = Vec::new();
+    /// fails if one is not taken.
+    pub fn paste_all(&self, finding: &Value) -> anyhow::Result<Vec<Pasted>> {
+        let mut all = Vec::new();
         for line in commands(finding) {
             if line.contains(FILL_IN) {
                 continue;
             }
             let pasted = self.run(line)?;
             ensure!(pasted.is_taken(), "{pasted:#?}");
-            programs.extend(line.split(' ').next().map(str::to_owned));
+            all.push(pasted);
         }
-        Ok(programs)
+        Ok(all)
     }
 }
 
@@ -108,10 +108,18 @@ impl Pasted {
     }
 
     /// Whether the shell and the programs took it. What looks for something says by
-    /// its exit code what it has found.
+    /// its exit code what it has found; grep also that a process had ended.
     fn is_taken(&self) -> bool {
-        let looks = self.line.starts_with("node-tracer ") || self.line.contains("grep ");
-        self.code == Some(0) || looks && matches!(self.code, Some(1 | 3))
+        let asks = self.line.starts_with("node-tracer ") && matches!(self.code, Some(1 | 3));
+        let greps = self.line.contains("grep ")
+            && match self.code {
+                Some(1) => true,
+                Some(2) => self.stderr.is_empty(),
+                _ => false,
+            };
+        // Two findings can advise it; its comment says that once is enough.
+        let is_there = self.stderr.contains("already mounted");
+        self.code == Some(0) || is_there || asks || greps
     }
 }
 
@@ -132,8 +140,7 @@ pub(crate) fn paste_all(file: &str) -> anyhow::Result<()> {
     for line in fs::read_to_string(file)?.lines() {
         let record: Value = serde_json::from_str(line)?;
         for line in commands(&record) {
-            let program = line.split(' ').next().unwrap_or_default();
-            if ELSEWHERE.contains(&program) || line.contains(FILL_IN) {
+            if ELSEWHERE.iter().any(|program| line.contains(program)) || line.contains(FILL_IN) {
                 continue;
             }
             let mut shell = Command::new("sh");
@@ -154,7 +161,10 @@ pub(crate) fn crictl(args: &[String]) -> anyhow::Result<()> {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["stopp", id] => {
-            ensure!(cri.stop_sandbox(id, LIMIT)?, "StopPodSandbox {id}: no answer");
+            ensure!(
+                cri.stop_sandbox(id, LIMIT)?,
+                "StopPodSandbox {id}: no answer"
+            );
             println!("Stopped sandbox {id}");
         }
         ["rmp", id] => {

@@ -277,7 +277,11 @@ fn zoo_of_staged_nodes() -> anyhow::Result<()> {
     for (row, came) in rows.iter().zip(came) {
         for record in came.iter().flatten().filter(|it| it["type"] == "pasted") {
             let program = record["line"].as_str().and_then(|it| it.split(' ').next());
-            pasted.insert(format!("{}: {}", record["rule"], program.unwrap_or_default()));
+            pasted.insert(format!(
+                "{}: {}",
+                record["rule"],
+                program.unwrap_or_default()
+            ));
         }
         table.row(row.name, &row.expect, came);
     }

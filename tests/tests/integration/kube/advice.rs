@@ -12,7 +12,7 @@ use node_tracer_tests::paste::{Shell, commands};
 use node_tracer_tests::process::state;
 use node_tracer_tests::scratch::container_id;
 use node_tracer_tests::stage::Need;
-use node_tracer_tests::tracer::netns_of;
+use node_tracer_tests::tracer::{names_address, netns_of};
 use node_tracer_tests::{test, wait};
 
 use serde_json::Value;
@@ -64,7 +64,10 @@ fn is_printed(text: &str, step: &str) -> bool {
     lines.any(|(_, line)| line == command || line.starts_with(&format!("{command}    # ")))
 }
 
-test!(NEEDS, kube_each_command_of_a_ghosts_advice_does_what_it_says);
+test!(
+    NEEDS,
+    kube_each_command_of_a_ghosts_advice_does_what_it_says
+);
 /// A ghost whose IP is free: each command is pasted in its order, and each is seen
 /// to have done what it says before the next one.
 fn kube_each_command_of_a_ghosts_advice_does_what_it_says() -> anyhow::Result<()> {
@@ -81,10 +84,14 @@ fn kube_each_command_of_a_ghosts_advice_does_what_it_says() -> anyhow::Result<()
         let look = scan(&shell, "")?;
         Ok(the_on(&look, "ghost-sandbox", old.sandbox.netns_inode))
     })?;
-    let text = shell.run("node-tracer scan -v --stall-threshold 1s")?.stdout;
+    let text = shell
+        .run("node-tracer scan -v --stall-threshold 1s")?
+        .stdout;
 
     let kube = incident.kube();
-    let sandbox = kube.node().host_path(old.sandbox.netns_path.context("no netns")?);
+    let sandbox = kube
+        .node()
+        .host_path(old.sandbox.netns_path.context("no netns")?);
     let mut did = Vec::new();
     for step in commands(&ghost) {
         ensure!(is_printed(&text, step), "-v breaks {step:?}:\n{text}");
@@ -139,50 +146,78 @@ fn kube_each_command_of_a_ghosts_advice_does_what_it_says() -> anyhow::Result<()
     fs::write(before, Ipv4Addr::from(u32::from(address) - 1).to_string())?;
     let next = kube.run_pod(&sleeper("next"))?;
     ensure!(next.sandbox.ip == Some(address), "{next:#?}");
-    let undo = commands(&ghost).into_iter().find(|step| step.starts_with("find "));
+    let undo = commands(&ghost)
+        .into_iter()
+        .find(|step| step.starts_with("find "));
     let undone = shell.run(undo.context("no undo")?)?;
     ensure!(undone.code == Some(0), "{undone:#?}");
     ensure!(fs::read_to_string(&file)?.starts_with(&next.sandbox.id));
     incident.release()
 }
 
-test!(NEEDS, kube_ghost_that_nobody_has_stopped_goes_as_its_advice_says);
-/// Its tasks live: kubelet was gone when the pod was deleted. The runtime lets go
-/// of the sandbox when that is pasted.
-fn kube_ghost_that_nobody_has_stopped_goes_as_its_advice_says() -> anyhow::Result<()> {
+test!(
+    NEEDS,
+    kube_ghost_that_nobody_has_stopped_and_a_leak_go_as_their_advice_says
+);
+/// The ghost's tasks live: kubelet was gone when its pod was deleted. A reservation
+/// counts as leaked once nobody has written it for a minute.
+fn kube_ghost_that_nobody_has_stopped_and_a_leak_go_as_their_advice_says() -> anyhow::Result<()> {
     let mut kube = Kube::start(&[])?;
     let shell = kube.shell()?;
-    kube.run_pod(&sleeper("neighbour"))?;
-    let old = kube.run_pod(&sleeper("old"))?;
-    kube.kill_kubelet();
-    kube.force_delete(&old.pod)?;
-    // Longer than a deletion takes.
-    let look = scan(&shell, "--duration 40s")?;
-    let inode = old.sandbox.netns_inode;
-    let ghost = the_on(&look, "ghost-sandbox", inode).with_context(|| look.brief())?;
-    let programs = shell.paste_all(&ghost)?;
-    for program in ["kubectl", "kill", "crictl", "node-tracer"] {
-        ensure!(programs.iter().any(|it| it == program), "{programs:?}: {ghost:#}");
-    }
-    let path = old.sandbox.netns_path.context("no netns")?;
-    ensure!(!kube.node().host_path(path).exists(), "{ghost:#}");
-    scan(&shell, "")?.expect_nothing_on(&[inode])
-}
-
-test!(NEEDS, kube_leaked_reservation_is_given_back_as_its_advice_says);
-fn kube_leaked_reservation_is_given_back_as_its_advice_says() -> anyhow::Result<()> {
-    let kube = Kube::start(&[])?;
-    let shell = kube.shell()?;
-    let pod = kube.run_pod(&sleeper("neighbour"))?;
-    let address = pod.sandbox.ip.context("no address")?;
-    let used = kube.node().store().join(address.to_string());
-    let leaked = used.with_file_name(Ipv4Addr::from(u32::from(address) + 1).to_string());
+    let (alive, old) = (
+        kube.run_pod(&sleeper("alive"))?,
+        kube.run_pod(&sleeper("old"))?,
+    );
+    let address = old.sandbox.ip.context("no address")?;
+    let store = kube.node().store();
+    let leaked = store.join(Ipv4Addr::from(u32::from(address) + 1).to_string());
     fs::write(&leaked, format!("{}\r\neth0", container_id()?))?;
     let day = Duration::from_secs(24 * 3600);
-    fs::File::options().write(true).open(&leaked)?.set_modified(SystemTime::now() - day)?;
+    let file = fs::File::options().write(true).open(&leaked)?;
+    file.set_modified(SystemTime::now() - day)?;
+    kube.kill_kubelet();
+    kube.force_delete(&old.pod)?;
+    // Longer than a deletion takes, and than a container takes to start.
+    let look = scan(&shell, "--duration 50s")?;
+    wait::pause(Duration::from_secs(12))?;
+    let inode = old.sandbox.netns_inode;
+    let ghost = the_on(&look, "ghost-sandbox", inode).with_context(|| look.brief())?;
+    let pasted = shell.paste_all(&ghost)?;
+    let path = old.sandbox.netns_path.context("no netns")?;
+    let gone = !kube.node().host_path(path).exists() && state(old.pid).is_none();
+    ensure!(gone, "{pasted:#?}");
+    let after = scan(&shell, "")?;
+    let again = the_on(&after, "ghost-sandbox", inode);
+    ensure!(again.is_none(), "{again:#?}");
+
+    // The ghost's advice, too, is to give back what is leaked after it.
+    if leaked.exists() {
+        shell.paste_all(look.the("leaked-reservation")?)?;
+    }
+    let used = store.join(alive.sandbox.ip.context("no address")?.to_string());
+    ensure!(!leaked.exists() && used.exists(), "{pasted:#?}");
+    Ok(())
+}
+
+test!(
+    NEEDS,
+    kube_pod_with_anothers_ip_is_recreated_as_its_advice_says
+);
+fn kube_pod_with_anothers_ip_is_recreated_as_its_advice_says() -> anyhow::Result<()> {
+    let kube = Kube::start(&[])?;
+    let shell = kube.shell()?;
+    let right = kube.run_pod(&sleeper("right"))?;
+    let wrong = kube.run_pod(&sleeper("wrong"))?;
+    let address = right.sandbox.ip.context("no address")?;
+    let into = format!("nsenter --net=/proc/{}/ns/net", wrong.pid);
+    let added = shell.run(&format!("{into} ip addr add {address}/29 dev eth0"))?;
+    ensure!(added.code == Some(0), "{added:#?}");
     let look = scan(&shell, "")?;
-    let leak = look.the("leaked-reservation")?;
-    let programs = shell.paste_all(leak)?;
-    ensure!(!leaked.exists() && used.exists(), "{programs:?}: {leak:#}");
+    let mut all = look.findings("duplicate-address").into_iter();
+    let found = all.find(|it| names_address(it, &address.to_string()));
+    let pasted = shell.paste_all(found.with_context(|| look.brief())?)?;
+    let objects = (kube.object(&right.pod)?, kube.object(&wrong.pod)?);
+    ensure!(matches!(objects, (Some(_), None)), "{pasted:#?}");
+    ensure!(!is_cordoned(&kube)?, "{pasted:#?}");
     Ok(())
 }

@@ -192,9 +192,9 @@ fn scan_tells_how_a_pinned_netns_is_let_go() -> anyhow::Result<()> {
     let stage = Pinned::new()?;
     let look = stage.look("scan", &[])?;
     let finding = on_netns(&look, "pinned-netns", stage.inode)?;
-    let programs = Shell::on(&stage.node)?.paste_all(finding)?;
+    let pasted = Shell::on(&stage.node)?.paste_all(finding)?;
     let gone = !stage.node.host_path(&stage.path).exists();
-    ensure!(gone, "{programs:?}: {finding:#}");
+    ensure!(gone, "{pasted:#?}");
     let look = stage.look("scan", &[])?;
     let left = look.findings_on(&[stage.inode]);
     ensure!(left.is_empty(), "{left:#?}");

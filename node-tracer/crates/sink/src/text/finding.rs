@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use super::memory::{Memory, Printed};
 use super::style::{Painter, Style, moment, pod, short_id};
+use super::wrap;
 use event::wording::duration::length;
 use event::{
     PodRef,
     clock::Timestamp,
     finding::{Finding, Holder, Phase, Rule},
-    wording::{advice, escape::Printable},
+    wording::escape::Printable,
 };
 
 /// Width of the time of day and of the space after it.
@@ -293,25 +294,12 @@ impl Block<'_> {
         let mut label = "do";
         for (step, advice) in (1..).zip(&self.finding.advice) {
             if printed.is_new("do", advice) {
-                self.step(label, step, &Printable(advice).to_string());
-                label = "";
+                let (mark, text) = (format!("{step}. "), Printable(advice).to_string());
+                for line in wrap::step_lines(&mark, &text, self.paint.width, VALUE, VALUE + 4) {
+                    self.line(label, &line);
+                    label = "";
+                }
             }
-        }
-    }
-
-    /// A step: a command whole on its line. What of its comment does not fit is a
-    /// comment on the next lines, too: they may be pasted with it.
-    fn step(&mut self, label: &str, step: usize, text: &str) {
-        let Some(it) = advice::command(text) else {
-            return self.wrapped(label, "", &format!("{step}. {text}"));
-        };
-        let (mark, begin) = (format!("{step}. "), VALUE + 4);
-        if VALUE + mark.len() + text.chars().count() <= self.paint.width {
-            return self.line(label, &format!("{mark}{text}"));
-        }
-        self.line(label, &format!("{mark}{}", it.command));
-        for line in self.paint.lines(it.comment.unwrap_or_default(), begin + 2, begin + 2) {
-            self.line("", &format!("    # {line}"));
         }
     }
 

@@ -574,8 +574,14 @@ fn an_incident_with_too_many_steps_leaves_out_what_its_last_line_says() {
     let mut sink = narrow::<100>();
     sink.is_look = true;
     let text = together(&mut sink, &[(&ghost, State::Open)]);
-    assert!(text.contains("6. step 7") && !text.contains(verify), "{text}");
-    assert!(text.contains("more      node-tracer explain 10.0.0.2"), "{text}");
+    assert!(
+        text.contains("6. step 7") && !text.contains(verify),
+        "{text}"
+    );
+    assert!(
+        text.contains("more      node-tracer explain 10.0.0.2"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -583,7 +589,10 @@ fn no_line_of_a_whole_finding_is_half_a_command() {
     let long = "what it costs ".repeat(9);
     let mut ghost = stuck(Rule::GhostSandbox, "g");
     let command = "crictl stopp 4fc786aa25af5 && crictl rmp 4fc786aa25af5";
-    ghost.advice = vec![format!("{command}    # see kubectl get nodes. {}", long.trim())];
+    ghost.advice = vec![format!(
+        "{command}    # see kubectl get nodes. {}",
+        long.trim()
+    )];
     let mut sink = narrow::<80>();
     sink.verbose = 1;
     let text = together(&mut sink, &[(&ghost, State::Open)]);

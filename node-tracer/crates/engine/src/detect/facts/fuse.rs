@@ -38,7 +38,7 @@ fn steps_of_worker(blocked: &Blocked, connection: u32, effect: &str) -> Vec<Stri
     let mut steps = vec![
         format!("restart the daemon of the FUSE mount with device 0:{connection}{effect}"),
         commented(
-            format!("grep -m1 ' 0:{connection} ' /proc/[0-9]*/mountinfo"),
+            format!("grep -sm1 ' 0:{connection} ' /proc/[0-9]*/mountinfo"),
             "who sees it, field 5 is the mount point",
         ),
         commented(MOUNT_CONTROL, "changes nothing if mounted"),
@@ -59,7 +59,7 @@ fn steps_of(mounts: &[FuseMount], effect: &str) -> Option<Vec<String>> {
     if !mounts.iter().any(|mount| mount.has_control) {
         steps.push(commented(
             "mount -t fusectl none /sys/fs/fuse/connections",
-            "shows the connections",
+            "only once, shows the connections",
         ));
     }
     let comment = match mounts.len() {

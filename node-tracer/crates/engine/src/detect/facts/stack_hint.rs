@@ -20,7 +20,8 @@ pub struct Hint {
 }
 
 /// Shows the FUSE connections where the host does not.
-pub(in crate::detect) const MOUNT_CONTROL: &str = "mountpoint -q /sys/fs/fuse/connections || mount -t fusectl none /sys/fs/fuse/connections";
+pub(in crate::detect) const MOUNT_CONTROL: &str =
+    "mountpoint -q /sys/fs/fuse/connections || mount -t fusectl none /sys/fs/fuse/connections";
 
 /// The disks, and what the kernel says of them.
 const DISKS: &[(&str, &str)] = &[
@@ -264,7 +265,7 @@ const HINTS: &[(&[&str], Hint)] = &[
             waits: "waits for RTNL, the kernel's lock of network configuration",
             ends: "find the task that holds RTNL: its stack has rtnl or unregister_netdevice, and is longer",
             commands: &[(
-                "grep -l -e rtnl -e unregister_netdevice /proc/[0-9]*/task/[0-9]*/stack",
+                "grep -ls -e rtnl -e unregister_netdevice /proc/[0-9]*/task/[0-9]*/stack",
                 "who has such a stack",
             )],
         },

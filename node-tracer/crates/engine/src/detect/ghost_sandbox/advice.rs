@@ -45,7 +45,10 @@ impl GhostReport<'_, '_> {
         self.advise_on_holder(&mut advice);
         if let Some(id) = &self.ghost.entry.sandbox.id {
             let command = remove_sandbox(id);
-            advice.push(commented(command, "after the holder ends, not found: kubelet was first"));
+            advice.push(commented(
+                command,
+                "after the holder ends, not found: kubelet was first",
+            ));
         }
         if let Some(address) = self.ghost.addresses.first() {
             let command = Command::new("node-tracer explain").word(address.to_string());

@@ -439,7 +439,9 @@ fn calicos_set_aside_is_one_line_of_shell_with_a_whole_manifest() {
     let step = &finding.advice[0];
     // What calicoctl is given by a shell.
     let given = step.replace("calicoctl create -f -", "cat");
-    let output = std::process::Command::new("sh").args(["-c", &given]).output();
+    let output = std::process::Command::new("sh")
+        .args(["-c", &given])
+        .output();
     let manifest: serde_json::Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
     let expected = serde_json::json!({
         "apiVersion": "projectcalico.org/v3",
