@@ -2,7 +2,7 @@
 //! end it, then clean up.
 
 use crate::detect::{
-    Command, cordon,
+    Command, answering, cordon,
     facts::{ghosts::Ghost, unused},
     ghost_sandbox::{
         asleep,
@@ -72,6 +72,14 @@ impl GhostReport<'_, '_> {
         advice
     }
 
+    /// Whether its tasks take signals, and the runtime knows it: so that ends them.
+    fn is_stopped_by_runtime(&self) -> bool {
+        let Ghost { entry, stuck, .. } = self.ghost;
+        let takes = stuck.is_empty() && asleep(entry).is_none() && !is_frozen(entry);
+        let list = answering(self.view.model).filter(|_| takes && entry.task_count > 0);
+        list.is_some_and(|list| unused::sandbox_of(self.view, list, entry).is_some())
+    }
+
     /// Who has the address now, and keeps it from a third pod: its end would free
     /// it. Only if the name does nothing in a shell.
     fn victim_name(&self) -> Option<String> {
@@ -106,7 +114,7 @@ impl GhostReport<'_, '_> {
             ));
         } else if entry.task_count > 0 {
             advice.push(String::from(
-                "find out why the runtime did not stop its tasks; if nothing needs them, kill \
+                "find out why the runtime did not stop its tasks; if nothing needs them, end \
                  them; signals work",
             ));
             if let Some(id) = &entry.sandbox.id {
@@ -117,7 +125,8 @@ impl GhostReport<'_, '_> {
             }
             let pids: BTreeSet<u32> = entry.tasks.iter().map(|task| task.pid).collect();
             let pids: Vec<String> = pids.iter().take(KILLED).map(u32::to_string).collect();
-            if !pids.is_empty() {
+            // A runtime that ends its tasks fails while they are killed.
+            if !pids.is_empty() && !self.is_stopped_by_runtime() {
                 let command = format!("kill -9 {}", pids.join(" "));
                 advice.push(commented(command, "ends these processes of the old pod"));
             }
