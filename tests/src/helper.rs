@@ -20,8 +20,8 @@ use anyhow::Context as _;
 
 use crate::netns::Netns;
 use crate::{
-    bare, containerd, crowd, flood, fuse, journald, keeper, kube, memory, process, rtnl, runtime,
-    scripted_cri, stuck, wait,
+    bare, containerd, crowd, flood, fuse, journald, keeper, kube, memory, paste, process, rtnl,
+    runtime, scripted_cri, stuck, wait,
 };
 
 const MARK: &str = "stage-helper";
@@ -109,6 +109,8 @@ fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
         (scripted_cri::ROLE, [socket, sandboxes]) => {
             scripted_cri::serve_until_closed(socket, sandboxes)
         }
+        ("paste", [file]) => paste::paste_all(file),
+        (paste::ROLE, args) => paste::crictl(args),
         ("hold-rtnl", [file]) => rtnl::hold(file),
         ("keep", [kind, path]) => keeper::keep(kind, path),
         ("leaderless", [comm, file, cgroups @ ..]) => {

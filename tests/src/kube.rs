@@ -34,6 +34,7 @@ use serde_json::Value;
 
 use crate::containerd::{self, Containerd, Setup, Subnet};
 use crate::kubepods::hierarchies;
+use crate::paste::Shell;
 use crate::pods::node_name;
 use crate::scratch::Scratch;
 use crate::stage::Need;
@@ -188,6 +189,13 @@ impl Kube {
             // Not reachable yet is no failure.
             Ok(done(this).unwrap_or(false).then_some(()))
         })
+    }
+
+    /// A root's shell on the node, of somebody who may do all in the cluster.
+    pub fn shell(&self) -> anyhow::Result<Shell> {
+        let shell = Shell::on(&self.node)?;
+        Settings::write_admin(&self.node, &self.authority)?;
+        Ok(shell)
     }
 
     /// The last lines of each part's log, for a failed test's message.

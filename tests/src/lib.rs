@@ -25,6 +25,7 @@
 //! | [`pods`] | the list that `kubectl get pods -A -o json` would print |
 //! | [`journald`] | a systemd-journald of one's own |
 //! | [`terminal`] | a pseudo terminal |
+//! | [`paste`] | a root's shell on a node, for the commands of advice |
 //! | [`tracer`], [`look`] | the tracer under test: running, or one look |
 //! | [`links`] | BPF links of a process, and what others can do to them |
 //! | [`rights`] | programs with fewer rights than root has |
@@ -71,6 +72,7 @@ pub mod memory;
 pub mod netns;
 pub mod network;
 mod own_root;
+pub mod paste;
 pub mod picture;
 pub mod pods;
 pub mod process;

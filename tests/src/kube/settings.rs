@@ -77,6 +77,18 @@ impl Settings<'_> {
         write(KUBELET_SETTINGS, &self.kubelet_settings().to_string())
     }
 
+    /// Gives the node's root the administrator's credentials.
+    pub(super) fn write_admin(node: &Containerd, authority: &Authority) -> anyhow::Result<()> {
+        let [certificate, key] = ["admin.crt", "admin.key"].map(|file| format!("{PKI}/{file}"));
+        fs::write(node.host_path(&certificate), authority.text("admin.crt")?)?;
+        fs::write(node.host_path(&key), authority.text("admin.key")?)?;
+        let user = json!({ "client-certificate": certificate, "client-key": key });
+        let config = kubeconfig(Path::new(&format!("{PKI}/ca.crt")), "admin", &user);
+        let folder = node.host_path("/root/.kube");
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join("config"), config).context("write root's kubeconfig")
+    }
+
     fn kubelet_settings(&self) -> Value {
         json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",

@@ -1,6 +1,7 @@
 //! The incident on a node of a real cluster: pods come and go by the API, and
 //! the tracer asks the API server with each kind of credentials.
 
+mod advice;
 mod elsewhere;
 mod events;
 mod incident;

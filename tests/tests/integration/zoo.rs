@@ -26,6 +26,7 @@ mod situation;
 mod traced;
 mod users;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::process::{Command, Stdio};
@@ -255,6 +256,7 @@ fn zoo_of_looks_with_less() -> anyhow::Result<()> {
 }
 
 test!(NODE, zoo_of_staged_nodes);
+/// What is advised of one that is sick is pasted on it as it is printed.
 fn zoo_of_staged_nodes() -> anyhow::Result<()> {
     let mut table = Table::default();
     let mut rows = Vec::new();
@@ -271,9 +273,19 @@ fn zoo_of_staged_nodes() -> anyhow::Result<()> {
         }
     }
     let came = play(&rows, |row| node::run(row, Mode::Look))?;
+    let mut pasted = BTreeSet::new();
     for (row, came) in rows.iter().zip(came) {
+        for record in came.iter().flatten().filter(|it| it["type"] == "pasted") {
+            let program = record["line"].as_str().and_then(|it| it.split(' ').next());
+            pasted.insert(format!(
+                "{}: {}",
+                record["rule"],
+                program.unwrap_or_default()
+            ));
+        }
         table.row(row.name, &row.expect, came);
     }
+    println!("        pasted: {pasted:?}");
     table.end()
 }
 

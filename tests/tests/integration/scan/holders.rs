@@ -15,6 +15,7 @@ use node_tracer_tests::hangfs::HangFs;
 use node_tracer_tests::keeper::{By, Keeper, Leaderless};
 use node_tracer_tests::look::{Look, on_host, on_node};
 use node_tracer_tests::netns::Netns;
+use node_tracer_tests::paste::Shell;
 use node_tracer_tests::pods::{Pod, PodsFile};
 use node_tracer_tests::scratch::{Scratch, container_id, pod_uid};
 use node_tracer_tests::tracer::netns_of;
@@ -182,6 +183,21 @@ fn scan_tells_a_pinned_netns() -> anyhow::Result<()> {
     );
     let live = look.findings_on(&[stage.live.netns_inode]);
     ensure!(live.is_empty(), "the live one: {live:#?}");
+    Ok(())
+}
+
+test!(NODE, scan_tells_how_a_pinned_netns_is_let_go);
+/// The advice is pasted as it is printed.
+fn scan_tells_how_a_pinned_netns_is_let_go() -> anyhow::Result<()> {
+    let stage = Pinned::new()?;
+    let look = stage.look("scan", &[])?;
+    let finding = on_netns(&look, "pinned-netns", stage.inode)?;
+    let pasted = Shell::on(&stage.node)?.paste_all(finding)?;
+    let gone = !stage.node.host_path(&stage.path).exists();
+    ensure!(gone, "{pasted:#?}");
+    let look = stage.look("scan", &[])?;
+    let left = look.findings_on(&[stage.inode]);
+    ensure!(left.is_empty(), "{left:#?}");
     Ok(())
 }
 

@@ -309,6 +309,10 @@ pub(super) fn failures(expect: &[Expect], records: &[Value]) -> Vec<String> {
             }
         }
     }
+    let refused = |record: &&Value| record["taken"] == false;
+    for pasted in records.iter().filter(refused) {
+        failures.push(format!("pasted in vain: {pasted}"));
+    }
     for finding in found {
         let rule = finding["rule"].as_str().unwrap_or_default();
         if is_bad(finding) && !allowed.contains(&rule) {

@@ -658,9 +658,13 @@ impl Node<'_> {
         } else {
             ""
         };
-        text.push_str(&tool(&format!("scan{record}")));
+        let scan = tool(&format!("scan{record}"));
+        text.push_str(&format!("{{ {scan}}} | tee /tmp/scan.jsonl\n"));
         for subject in self.subjects() {
             text.push_str(&tool(&format!("explain {subject}")));
+        }
+        if situation.is_sick() {
+            text.push_str("PATH=/run/zoo:$PATH /run/zoo/self stage-helper paste /tmp/scan.jsonl\n");
         }
         Ok(text)
     }

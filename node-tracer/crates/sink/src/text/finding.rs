@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::memory::{Memory, Printed};
 use super::style::{Painter, Style, moment, pod, short_id};
+use super::wrap;
 use event::wording::duration::length;
 use event::{
     PodRef,
@@ -293,8 +294,11 @@ impl Block<'_> {
         let mut label = "do";
         for (step, advice) in (1..).zip(&self.finding.advice) {
             if printed.is_new("do", advice) {
-                self.wrapped(label, "", &format!("{step}. {}", Printable(advice)));
-                label = "";
+                let (mark, text) = (format!("{step}. "), Printable(advice).to_string());
+                for line in wrap::step_lines(&mark, &text, self.paint.width, VALUE, VALUE + 4) {
+                    self.line(label, &line);
+                    label = "";
+                }
             }
         }
     }

@@ -179,7 +179,7 @@ impl Block<'_> {
         // The last line leads to the rest, and all steps come before the second
         // line of what is certain.
         let room = (LINES - 1).saturating_sub(self.lines.len() + unknown.len().min(1));
-        let steps = self.steps(1).concat().len();
+        let steps = self.steps(self.advice(), 1).concat().len();
         self.certain(room.saturating_sub(steps).clamp(1, CERTAIN));
         if !unknown.is_empty() {
             self.values("unknown", &unknown, 1);
@@ -534,10 +534,17 @@ impl Block<'_> {
         all
     }
 
+    fn advice(&self) -> impl Iterator<Item = &str> {
+        self.findings[0].advice.iter().map(String::as_str)
+    }
+
     /// The lines of each step. A command is never broken.
-    fn steps(&self, sentence: usize) -> Vec<Vec<String>> {
-        let steps = self.findings[0].advice.iter().enumerate();
-        let lines = steps.map(|(number, step)| {
+    fn steps<'s>(
+        &self,
+        advice: impl Iterator<Item = &'s str>,
+        sentence: usize,
+    ) -> Vec<Vec<String>> {
+        let lines = advice.enumerate().map(|(number, step)| {
             let text = Printable(step).to_string();
             let (begin, mark) = match number {
                 0 => (VALUE, String::new()),
@@ -561,14 +568,22 @@ impl Block<'_> {
     }
 
     /// What to do, as far as there is room. A step that is not printed is
-    /// counted.
+    /// counted, unless the last line is that command.
     fn all_steps(&mut self, most: usize) {
         let room = most.saturating_sub(self.lines.len());
-        let whole = self.steps(SENTENCE);
-        let steps = match whole.concat().len() <= room {
-            true => whole,
-            false => self.steps(1),
-        };
+        let fits = |steps: &Vec<Vec<String>>| steps.concat().len() <= room;
+        let mut steps = self.steps(self.advice(), SENTENCE);
+        if !fits(&steps) {
+            steps = self.steps(self.advice(), 1);
+        }
+        if !fits(&steps) {
+            let more = explain(self.findings[0]);
+            let is_other = |step: &&str| {
+                let command = advice::command(step).map(|it| it.command);
+                command.is_none() || command != more.as_deref()
+            };
+            steps = self.steps(self.advice().filter(is_other), 1);
+        }
         let count_of = steps.len();
         for (number, lines) in steps.into_iter().enumerate() {
             let mut label = match number {
@@ -612,7 +627,7 @@ impl Block<'_> {
             }
             kept = more;
         }
-        match kept.trim_start() {
+        match kept.trim_start().trim_end_matches(',') {
             "" => command.to_owned(),
             kept => advice::commented(command, &format!("{kept} …")),
         }
@@ -621,10 +636,8 @@ impl Block<'_> {
     /// Where the rest is.
     fn more(&mut self) {
         let cause = self.findings[0];
-        let mut text = match subject(cause) {
-            Some(subject) => format!("node-tracer explain {subject}"),
-            None => format!("id {}", Printable(&cause.id)),
-        };
+        let id = || format!("id {}", Printable(&cause.id));
+        let mut text = explain(cause).unwrap_or_else(id);
         let others = with(self.findings[1..].iter().copied());
         if !others.is_empty() {
             text += &format!("     {others}");
@@ -691,6 +704,11 @@ impl Block<'_> {
         }
         lines
     }
+}
+
+/// The command that tells all of it.
+fn explain(cause: &Finding) -> Option<String> {
+    Some(format!("node-tracer explain {}", subject(cause)?))
 }
 
 /// What `explain` takes, and what the finding is about, as a word of a shell.

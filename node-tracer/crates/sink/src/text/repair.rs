@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use super::style::{Painter, Style, grouped, moment, short_id};
+use super::wrap;
 use event::wording::duration::length;
 use event::{
     clock::Timestamp,
@@ -229,14 +230,18 @@ impl Page {
         for holder in each.holders.iter().take(HOLDERS) {
             self.value("held by", Style::Plain, &held_by(holder));
         }
-        let steps: Vec<String> = match each.steps.as_slice() {
-            [only] => vec![only.clone()],
-            many => (1..)
-                .zip(many)
-                .map(|(n, step)| format!("{n}. {step}"))
-                .collect(),
-        };
-        self.lines("do", Style::Plain, steps.iter().map(String::as_str));
+        let mut label = "do";
+        for (number, step) in (1..).zip(&each.steps) {
+            let mark = match each.steps.len() {
+                1 => String::new(),
+                _ => format!("{number}. "),
+            };
+            let text = Printable(step).to_string();
+            for line in wrap::step_lines(&mark, &text, self.paint.width, LABEL, LABEL + 3) {
+                self.text += &format!("  {label:<width$}{line}\n", width = LABEL - 2);
+                label = "";
+            }
+        }
     }
 
     /// What to do with the plan, next to the cursor.

@@ -563,3 +563,42 @@ fn a_subject_is_one_word_of_the_command_that_explains_it() {
     let text = together(&mut narrow::<100>(), &[(&failed, State::Open)]);
     assert!(text.contains("node-tracer explain 'x;reboot #'"), "{text}");
 }
+
+#[test]
+fn an_incident_with_too_many_steps_leaves_out_what_its_last_line_says() {
+    let mut ghost = conflict();
+    (ghost.title, ghost.unknown) = (String::from("short"), Vec::new());
+    let verify = "node-tracer explain 10.0.0.2    # one holder left";
+    ghost.advice = (1..8).map(|step| format!("step {step}")).collect();
+    ghost.advice.insert(6, verify.to_owned());
+    let mut sink = narrow::<100>();
+    sink.is_look = true;
+    let text = together(&mut sink, &[(&ghost, State::Open)]);
+    assert!(
+        text.contains("6. step 7") && !text.contains(verify),
+        "{text}"
+    );
+    assert!(
+        text.contains("more      node-tracer explain 10.0.0.2"),
+        "{text}"
+    );
+}
+
+#[test]
+fn no_line_of_a_whole_finding_is_half_a_command() {
+    let long = "what it costs ".repeat(9);
+    let mut ghost = stuck(Rule::GhostSandbox, "g");
+    let command = "crictl stopp 4fc786aa25af5 && crictl rmp 4fc786aa25af5";
+    ghost.advice = vec![format!(
+        "{command}    # see kubectl get nodes. {}",
+        long.trim()
+    )];
+    let mut sink = narrow::<80>();
+    sink.verbose = 1;
+    let text = together(&mut sink, &[(&ghost, State::Open)]);
+    let mut lines = text.lines().skip_while(|line| !line.ends_with(command));
+    assert!(lines.next().is_some(), "{text}");
+    let rest: Vec<&str> = lines.take_while(|line| line.starts_with("    ")).collect();
+    let is_comment = |line: &&str| line.trim_start().starts_with("# ");
+    assert!(rest.len() > 1 && rest.iter().all(is_comment), "{text}");
+}

@@ -132,10 +132,36 @@ pub(super) fn step(text: &str, width: usize, first: usize) -> String {
         }
         kept = more;
     }
-    match kept.trim_start() {
+    match kept.trim_start().trim_end_matches(',') {
         "" => command.command.to_owned(),
         kept => advice::commented(command.command, &format!("{kept} …")),
     }
+}
+
+/// A step with its mark (`1. `) in lines; the first begins at column `first`, the
+/// others of a sentence at `rest`. A command is whole on its line. What of its
+/// comment does not fit is a comment on the next lines, too: they may be pasted.
+pub(super) fn step_lines(
+    mark: &str,
+    text: &str,
+    width: usize,
+    first: usize,
+    rest: usize,
+) -> Vec<String> {
+    let whole = format!("{mark}{text}");
+    let hang = |line: String| format!("{:1$}{line}", "", rest - first);
+    let Some(it) = advice::command(text) else {
+        let mut lines = lines(&whole, width, first, rest).into_iter();
+        return lines.next().into_iter().chain(lines.map(hang)).collect();
+    };
+    if first + whole.chars().count() <= width {
+        return vec![whole];
+    }
+    let comment = lines(it.comment.unwrap_or_default(), width, rest + 2, rest + 2);
+    let comment = comment.into_iter().filter(|line| !line.is_empty());
+    let comment = comment.map(|line| hang(format!("# {line}")));
+    let command = format!("{mark}{}", it.command);
+    std::iter::once(command).chain(comment).collect()
 }
 
 /// What is not broken, each with the number of spaces before it.

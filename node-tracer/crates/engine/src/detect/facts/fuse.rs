@@ -1,17 +1,53 @@
 //! How a task is released that waits for a FUSE daemon: the mounts it may wait
 //! for, the processes that serve them, and the connections to abort.
 
-use event::{FuseMount, FuseServer, wording::advice::commented};
+use event::{FuseMount, FuseServer, sleep, wording::advice::commented};
 
 use crate::{
-    detect::facts::{command::Command, common::joined},
+    detect::facts::{command::Command, common::joined, stack_hint::MOUNT_CONTROL},
     model::task::Blocked,
 };
 
 /// The steps, if it is known which mounts the task may wait for. `effect` says
 /// what SIGKILL does to it.
 pub(in crate::detect) fn steps(blocked: &Blocked, effect: &str) -> Option<Vec<String>> {
-    let mounts = blocked.fuse.as_slice();
+    if let Some(connection) = written_to(blocked) {
+        return Some(steps_of_worker(blocked, connection, effect));
+    }
+    steps_of(&blocked.fuse, effect)
+}
+
+/// The connection that a worker of the kernel writes back to, which is the minor
+/// number in its name: `kworker/u8:0+flush-0:42`. A process can have any name.
+fn written_to(blocked: &Blocked) -> Option<u32> {
+    let Blocked {
+        task, stack, wchan, ..
+    } = blocked;
+    let is_worker = task.kernel_thread && sleep::is_fuse(stack, wchan.as_deref());
+    let (_, minor) = task.comm.split_once("flush-0:").filter(|_| is_worker)?;
+    minor.parse().ok()
+}
+
+/// A worker sees the host's mounts alone: the one that it waits for may be in a
+/// container.
+fn steps_of_worker(blocked: &Blocked, connection: u32, effect: &str) -> Vec<String> {
+    let mut mounts = blocked.fuse.iter();
+    if let Some(mount) = mounts.find(|mount| mount.connection == connection) {
+        return steps_of(std::slice::from_ref(mount), effect).unwrap_or_default();
+    }
+    let mut steps = vec![
+        format!("restart the daemon of the FUSE mount with device 0:{connection}{effect}"),
+        commented(
+            format!("grep -sm1 ' 0:{connection} ' /proc/[0-9]*/mountinfo"),
+            "who sees it, field 5 is the mount point",
+        ),
+        commented(MOUNT_CONTROL, "changes nothing if mounted"),
+    ];
+    steps.push(abort(connection, "else: I/O errors for all its users"));
+    steps
+}
+
+fn steps_of(mounts: &[FuseMount], effect: &str) -> Option<Vec<String>> {
     let mut steps = vec![match mounts {
         [] => return None,
         [only] => format!("restart {}{effect}", daemon(only)),
@@ -23,19 +59,21 @@ pub(in crate::detect) fn steps(blocked: &Blocked, effect: &str) -> Option<Vec<St
     if !mounts.iter().any(|mount| mount.has_control) {
         steps.push(commented(
             "mount -t fusectl none /sys/fs/fuse/connections",
-            "shows the connections",
+            "only once, shows the connections",
         ));
     }
-    for mount in mounts {
-        let file = format!("/sys/fs/fuse/connections/{}/abort", mount.connection);
-        let command = Command::new("echo 1 >").word(file);
-        let comment = match mounts.len() {
-            1 => "else: I/O errors for all its users",
-            _ => "else, if it is that one: I/O errors for all its users",
-        };
-        steps.push(commented(command, comment));
-    }
+    let comment = match mounts.len() {
+        1 => "else: I/O errors for all its users",
+        _ => "else, if it is that one: I/O errors for all its users",
+    };
+    steps.extend(mounts.iter().map(|mount| abort(mount.connection, comment)));
     Some(steps)
+}
+
+/// Ends all waits for a connection.
+fn abort(connection: u32, comment: &str) -> String {
+    let file = format!("/sys/fs/fuse/connections/{connection}/abort");
+    commented(Command::new("echo 1 >").word(file), comment)
 }
 
 /// `hangfs (77), the daemon of FUSE mount /hang`, as far as that is known.
@@ -122,6 +160,30 @@ mod tests {
         let advice = advice(&both);
         assert!(advice[0].contains("FUSE mount /a") && advice[0].contains("FUSE mount /b"));
         assert_eq!(commands(&advice).len(), 2);
+    }
+
+    /// What is advised for a worker that writes back to connection 58, and sees
+    /// these mounts.
+    fn advice_for_worker(is_kernels: bool, mounts: &[FuseMount]) -> Vec<String> {
+        let mut event = stuck(3, 9, 1);
+        if let What::TaskBlocked { fuse, task, .. } = &mut event.what {
+            *fuse = mounts.to_vec();
+            (task.kernel_thread, task.comm) = (is_kernels, "kworker/u8:0+flush-0:58".into());
+        }
+        let mut node = Node::of(&[host(0), event]);
+        node.only(10, Rule::BlockedTask, State::Open).0.advice
+    }
+
+    #[test]
+    fn a_worker_of_the_kernel_names_the_connection_that_it_waits_for() {
+        let abort = "echo 1 > /sys/fs/fuse/connections/58/abort";
+        let unseen = advice_for_worker(true, &[mount("/other", 60)]);
+        assert!(unseen[0].contains("0:58"), "{unseen:?}");
+        assert_eq!(commands(&unseen).last(), Some(&abort));
+        let seen = advice_for_worker(true, &[mount("/other", 60), mount("/data", 58)]);
+        assert_eq!(commands(&seen), [abort]);
+        let by_name = advice_for_worker(false, &[mount("/other", 60)]);
+        assert!(commands(&by_name)[0].contains("/60/"), "{by_name:?}");
     }
 
     #[test]

@@ -335,12 +335,16 @@ pub(in crate::detect) fn is_answered_by(
 /// Whether one of the stores that answered is known to give an address out: that
 /// host-local has no file of it means nothing if it is of another network.
 pub(in crate::detect) fn can_give(view: &View<'_>, answer: &StoreAnswer, address: IpAddr) -> bool {
-    answer.stores.iter().any(|store| {
-        let is_host_local = kind_of(view, store) == StoreKind::HostLocal;
-        let network = view.model.cni.network_of(store);
-        let mut ranges = network.into_iter().flat_map(|network| &network.ranges);
-        !is_host_local || ranges.any(|it| (it.first..=it.last).contains(&address))
-    })
+    let mut stores = answer.stores.iter();
+    stores.any(|store| kind_of(view, store) != StoreKind::HostLocal || gives(view, store, address))
+}
+
+/// Whether a store of host-local is of a network that has the address in its
+/// ranges.
+pub(in crate::detect) fn gives(view: &View<'_>, store: &Path, address: IpAddr) -> bool {
+    let network = view.model.cni.network_of(store);
+    let mut ranges = network.into_iter().flat_map(|network| &network.ranges);
+    ranges.any(|it| (it.first..=it.last).contains(&address))
 }
 
 /// What becomes of an address. `gone` is whether the API server has forgotten

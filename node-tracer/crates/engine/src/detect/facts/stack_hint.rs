@@ -19,6 +19,10 @@ pub struct Hint {
     pub commands: &'static [(&'static str, &'static str)],
 }
 
+/// Shows the FUSE connections where the host does not.
+pub(in crate::detect) const MOUNT_CONTROL: &str =
+    "mountpoint -q /sys/fs/fuse/connections || mount -t fusectl none /sys/fs/fuse/connections";
+
 /// The disks, and what the kernel says of them.
 const DISKS: &[(&str, &str)] = &[
     ("dmesg -T | tail -n 50", "errors of disks and links"),
@@ -61,10 +65,7 @@ const HINTS: &[(&[&str], Hint)] = &[
                     "grep ' fuse' /proc/TID/mountinfo",
                     "its FUSE mounts, field 3 is 0:MINOR, field 5 the mount point",
                 ),
-                (
-                    "mountpoint -q /sys/fs/fuse/connections || mount -t fusectl none /sys/fs/fuse/connections",
-                    "changes nothing if mounted",
-                ),
+                (MOUNT_CONTROL, "changes nothing if mounted"),
                 (
                     "echo 1 > /sys/fs/fuse/connections/MINOR/abort",
                     "fill in MINOR, all users of the mount get I/O errors",
@@ -264,7 +265,7 @@ const HINTS: &[(&[&str], Hint)] = &[
             waits: "waits for RTNL, the kernel's lock of network configuration",
             ends: "find the task that holds RTNL: its stack has rtnl or unregister_netdevice, and is longer",
             commands: &[(
-                "grep -l -e rtnl -e unregister_netdevice /proc/[0-9]*/task/[0-9]*/stack",
+                "grep -ls -e rtnl -e unregister_netdevice /proc/[0-9]*/task/[0-9]*/stack",
                 "who has such a stack",
             )],
         },

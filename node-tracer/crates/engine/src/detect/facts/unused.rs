@@ -262,7 +262,7 @@ pub fn release(entry: &NetnsEntry) -> Vec<String> {
                 "\"not mounted\" or \"device or resource busy\": another mount namespace has the \
                  mount; unmount it there",
             ));
-            let whose = Command::new("grep -l").word(path.file_name().unwrap_or_default());
+            let whose = Command::new("grep -ls").word(path.file_name().unwrap_or_default());
             let whose = whose.own("/proc/[0-9]*/mountinfo");
             steps.push(commented(whose, "the PIDs that still see the mount"));
             // By the node's own program: one in there is whatever its owner has put

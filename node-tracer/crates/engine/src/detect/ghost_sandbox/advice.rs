@@ -2,7 +2,7 @@
 //! end it, then clean up.
 
 use crate::detect::{
-    Command, cordon,
+    Command, answering, cordon,
     facts::{ghosts::Ghost, unused},
     ghost_sandbox::{
         asleep,
@@ -29,7 +29,8 @@ const KILLED: usize = 8;
 impl GhostReport<'_, '_> {
     pub(super) fn advice(&self) -> Vec<String> {
         let mut advice = Vec::new();
-        let set_aside: Vec<_> = self.cases.iter().filter_map(set_aside).collect();
+        let cases = self.cases.iter();
+        let set_aside: Vec<_> = cases.filter_map(|it| set_aside(self.view, it)).collect();
         advice.extend(set_aside.iter().map(|it| it.step.clone()));
         let is_cordoned = self.phase >= Phase::Armed || self.coming().is_some();
         if is_cordoned {
@@ -44,7 +45,10 @@ impl GhostReport<'_, '_> {
         self.advise_on_holder(&mut advice);
         if let Some(id) = &self.ghost.entry.sandbox.id {
             let command = remove_sandbox(id);
-            advice.push(commented(command, "after the holder ends"));
+            advice.push(commented(
+                command,
+                "after the holder ends, not found: kubelet was first",
+            ));
         }
         if let Some(address) = self.ghost.addresses.first() {
             let command = Command::new("node-tracer explain").word(address.to_string());
@@ -66,6 +70,14 @@ impl GhostReport<'_, '_> {
             advice.push(uncordon(self.view, "only one netns has the IP"));
         }
         advice
+    }
+
+    /// Whether its tasks take signals, and the runtime knows it: so that ends them.
+    fn is_stopped_by_runtime(&self) -> bool {
+        let Ghost { entry, stuck, .. } = self.ghost;
+        let takes = stuck.is_empty() && asleep(entry).is_none() && !is_frozen(entry);
+        let list = answering(self.view.model).filter(|_| takes && entry.task_count > 0);
+        list.is_some_and(|list| unused::sandbox_of(self.view, list, entry).is_some())
     }
 
     /// Who has the address now, and keeps it from a third pod: its end would free
@@ -102,7 +114,7 @@ impl GhostReport<'_, '_> {
             ));
         } else if entry.task_count > 0 {
             advice.push(String::from(
-                "find out why the runtime did not stop its tasks; if nothing needs them, kill \
+                "find out why the runtime did not stop its tasks; if nothing needs them, end \
                  them; signals work",
             ));
             if let Some(id) = &entry.sandbox.id {
@@ -113,7 +125,8 @@ impl GhostReport<'_, '_> {
             }
             let pids: BTreeSet<u32> = entry.tasks.iter().map(|task| task.pid).collect();
             let pids: Vec<String> = pids.iter().take(KILLED).map(u32::to_string).collect();
-            if !pids.is_empty() {
+            // A runtime that ends its tasks fails while they are killed.
+            if !pids.is_empty() && !self.is_stopped_by_runtime() {
                 let command = format!("kill -9 {}", pids.join(" "));
                 advice.push(commented(command, "ends these processes of the old pod"));
             }

@@ -11,8 +11,8 @@ use std::net::IpAddr;
 use event::{StoreKind, wording::advice::commented};
 
 use crate::detect::{
-    Command,
-    facts::ipam::{Ipam, Outlook},
+    Command, View,
+    facts::ipam::{Ipam, Outlook, gives},
     ghost_sandbox::fate::{Case, Fate},
 };
 
@@ -24,7 +24,7 @@ pub(super) struct SetAside {
 }
 
 /// For an address that can be given away, now or by and by.
-pub(super) fn set_aside(case: &Case<'_>) -> Option<SetAside> {
+pub(super) fn set_aside(view: &View<'_>, case: &Case<'_>) -> Option<SetAside> {
     let Ipam::Store(kind) = case.giver.as_ref()?.ipam else {
         return None;
     };
@@ -33,8 +33,11 @@ pub(super) fn set_aside(case: &Case<'_>) -> Option<SetAside> {
         (_, Fate::TakenBy(..)) => None,
         (StoreKind::HostLocal, Fate::Free(known, _)) => {
             let answer = known.answer.as_ref().filter(|it| it.holder.is_none())?;
-            let [store] = answer.stores.as_slice() else {
-                return None;
+            // The folder that has all networks' stores is asked, too.
+            let mut stores = answer.stores.iter();
+            let store = match answer.stores.as_slice() {
+                [only] => only,
+                _ => stores.find(|store| gives(view, store, case.address))?,
             };
             let file = store.join(case.address.to_string());
             let make = Command::new("cp -n /dev/null").word(&file);

@@ -70,7 +70,7 @@ pub(super) fn look_once_more(id: &str) -> [String; 2] {
     [
         commented(format!("crictl pods --id {short}"), "must print no sandbox"),
         commented(
-            format!("grep -rl {short} /proc/[0-9]*/cgroup"),
+            format!("grep -rls {short} /proc/[0-9]*/cgroup"),
             "must print nothing",
         ),
     ]

@@ -432,3 +432,24 @@ fn while_the_pod_is_listed_nothing_is_due() {
         finding.title
     );
 }
+
+#[test]
+fn calicos_set_aside_is_one_line_of_shell_with_a_whole_manifest() {
+    let finding = ghost(&stored_in(StoreKind::Calico), 67).unwrap();
+    let step = &finding.advice[0];
+    // A shell takes what is quoted as it is, and so does its echo.
+    let quoted = step.strip_prefix("echo '").unwrap();
+    let (quoted, rest) = quoted.split_once('\'').unwrap();
+    assert!(rest.starts_with(" | calicoctl create -f -    # ") && !rest.contains('\''));
+    assert!(!quoted.contains('\\'), "{quoted}");
+    let manifest: serde_json::Value = serde_json::from_str(quoted).unwrap();
+    let expected = serde_json::json!({
+        "apiVersion": "projectcalico.org/v3",
+        "kind": "IPReservation",
+        "metadata": { "name": "ghost-10-0-0-5" },
+        "spec": { "reservedCIDRs": ["10.0.0.5/32"] },
+    });
+    assert_eq!(manifest, expected);
+    let undo = "calicoctl delete ipreservation ghost-10-0-0-5 ";
+    assert!(finding.advice.iter().any(|step| step.starts_with(undo)));
+}
