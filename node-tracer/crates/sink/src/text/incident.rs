@@ -245,10 +245,10 @@ impl Block<'_> {
 
     /// The first steps that were not told, each as one line.
     fn new_steps(&self, before: &memory::Printed) -> Vec<(&'static str, String)> {
-        let advice = &self.findings[0].advice;
-        let lines = self.steps(1).into_iter().map(|lines| lines.concat());
+        let lines = self.steps(self.advice(), 1).into_iter();
         let new = lines
-            .zip(advice)
+            .map(|lines| lines.concat())
+            .zip(self.advice())
             .enumerate()
             .filter_map(|(at, (line, step))| {
                 let label = if at == 0 { "first" } else { "then" };
