@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::{Neighbour, Route, is_false};
 use crate::clock::Timestamp;
 
+/// The source that fails while the node's tables cannot be read.
+pub const FORWARDING: &str = "forwarding";
 /// The routing table that the kernel keeps for its own addresses.
 pub const LOCAL_TABLE: u32 = 255;
 /// The routing table of `ip route` without a table.

@@ -403,6 +403,10 @@ pub enum What {
     /// of others that have rules or tables of their own.
     NetnsForwarding {
         netns: Netns,
+        /// It is told again whenever it changes; otherwise it is what one look has
+        /// shown.
+        #[serde(default, skip_serializing_if = "is_false")]
+        followed: bool,
         #[serde(flatten)]
         forwarding: Forwarding,
     },

@@ -9,6 +9,7 @@
 //! gone may come late; a short memory of the dead keeps them from raising it.
 
 mod entry;
+mod forwarding;
 mod index;
 
 use std::{
@@ -17,7 +18,10 @@ use std::{
     path::PathBuf,
 };
 
-pub use self::entry::{HeldAddress, NetnsEntry, Wiring};
+pub use self::{
+    entry::{HeldAddress, NetnsEntry, Wiring},
+    forwarding::KnownForwarding,
+};
 
 use self::index::AddressIndex;
 use event::{
@@ -194,14 +198,17 @@ impl NetnsTable {
         &mut self,
         netns: Netns,
         time: Timestamp,
+        followed: bool,
         forwarding: &Forwarding,
     ) -> bool {
         let Some(entry) = self.resolve(netns, time) else {
             return false;
         };
         let old = entry.forwarding.as_ref();
-        let same = old.is_some_and(|(_, old)| old.is_like(forwarding));
-        entry.forwarding = Some((time, forwarding.clone()));
+        let same = old.is_some_and(|old| {
+            old.followed == followed && old.forwarding.is_like(forwarding)
+        });
+        entry.forwarding = Some(KnownForwarding::new(old, time, followed, forwarding));
         !same
     }
 
