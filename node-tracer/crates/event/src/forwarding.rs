@@ -152,7 +152,7 @@ pub struct DatedNeighbour {
 }
 
 /// Where a bridge or a VXLAN device sends frames for a MAC address.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FrameRoute {
     pub mac: String,
     /// Index of the port, or of the VXLAN device.

@@ -177,6 +177,10 @@ impl NetnsTable {
 
     pub(super) fn found(&mut self, netns: Netns, host: bool, node: bool, time: Timestamp) -> bool {
         let known = self.by_inode.contains_key(&netns.inode);
+        if node {
+            // It is one.
+            self.live_mut().for_each(|entry| entry.node = false);
+        }
         let Some(entry) = self.resolve(netns, time) else {
             return false;
         };
