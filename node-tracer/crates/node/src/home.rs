@@ -92,7 +92,12 @@ mod tests {
 
     #[test]
     fn the_node_is_where_its_runtime_is_else_who_calls_plugins_else_process_1() {
-        let netns = |pid| Some(NodeNetns { inode: 5 + pid, pid });
+        let netns = |pid| {
+            Some(NodeNetns {
+                inode: 5 + pid,
+                pid,
+            })
+        };
         assert_eq!(choose(netns(60), netns(70), netns(1)), netns(60));
         assert_eq!(choose(None, netns(70), netns(1)), netns(70));
         assert_eq!(choose(None, None, netns(1)), netns(1));

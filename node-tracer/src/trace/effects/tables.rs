@@ -16,11 +16,7 @@ use std::{
 };
 
 use event::{
-    Event, Neighbour, What,
-    clock::Timestamp,
-    fault,
-    forwarding::FORWARDING,
-    record::CoverageItem,
+    Event, Neighbour, What, clock::Timestamp, fault, forwarding::FORWARDING, record::CoverageItem,
 };
 use node::{
     home::NodeNetns,
@@ -241,7 +237,11 @@ impl Tables {
         let neighbours = visit.neighbours.iter();
         sum(&visit.devices, of)
             .wrapping_add(sum(&visit.routes, of))
-            .wrapping_add(neighbours.map(|it| of.hash_one(lasting(it))).fold(0, u64::wrapping_add))
+            .wrapping_add(
+                neighbours
+                    .map(|it| of.hash_one(lasting(it)))
+                    .fold(0, u64::wrapping_add),
+            )
     }
 
     fn forwarding(&self, visit: &Visit) -> u64 {

@@ -48,7 +48,8 @@ use event::{
     clock::Timestamp,
     finding::{Detail, EntryKind, Evidence, Finding, Rule, Severity, StaleEntry, finding_id},
     forwarding::{
-        DatedNeighbour, FORWARDING, Forwarding, PolicyRule, RouteKind, RuleAction, TableRoute, single,
+        DatedNeighbour, FORWARDING, Forwarding, PolicyRule, RouteKind, RuleAction, TableRoute,
+        single,
     },
     wording::subjects::short_id,
 };
@@ -182,7 +183,9 @@ pub fn judge(view: &View<'_>) -> Judged {
     let neighbours = node.forwarding.neighbours.iter();
     let neighbours = neighbours.filter_map(|dated| search.neighbour(dated));
     let all = rules.chain(routes).chain(neighbours);
-    let all = all.filter(|stale| search.has_settled(stale)).take(MAX_FOUND);
+    let all = all
+        .filter(|stale| search.has_settled(stale))
+        .take(MAX_FOUND);
     let findings = all.map(|stale| search.finding(&stale)).collect();
     Judged {
         findings,
@@ -658,7 +661,10 @@ impl<'v, 'a> Search<'v, 'a> {
                     Some(_) => "; its netns is gone, and CNI DEL has ended",
                     None => "; its netns is gone, and CRI does not have it",
                 };
-                (format!("CNI ADD gave {address} to sandbox {id}{since}"), "cni")
+                (
+                    format!("CNI ADD gave {address} to sandbox {id}{since}"),
+                    "cni",
+                )
             }
             Owner::Device(cni) => (
                 format!("the device that it names is gone; {cni} names a pod's host end so"),

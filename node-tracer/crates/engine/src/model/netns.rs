@@ -209,9 +209,8 @@ impl NetnsTable {
             return false;
         };
         let old = entry.forwarding.as_ref();
-        let same = old.is_some_and(|old| {
-            old.followed == followed && old.forwarding.is_like(forwarding)
-        });
+        let same =
+            old.is_some_and(|old| old.followed == followed && old.forwarding.is_like(forwarding));
         entry.forwarding = Some(KnownForwarding::new(old, time, followed, forwarding));
         !same
     }

@@ -224,7 +224,10 @@ mod tests {
         for kind in [libc::RTM_NEWRULE, libc::RTM_DELROUTE, libc::RTM_DELLINK] {
             assert_eq!(weight(&message(kind, &[0; 16])), News::Much);
         }
-        let mut both = message(libc::RTM_NEWNEIGH, &neighbour(libc::AF_INET, libc::NUD_STALE));
+        let mut both = message(
+            libc::RTM_NEWNEIGH,
+            &neighbour(libc::AF_INET, libc::NUD_STALE),
+        );
         both.extend(message(libc::RTM_DELRULE, &[0; 16]));
         assert_eq!(weight(&both), News::Much);
     }

@@ -55,7 +55,8 @@ impl<'a> Owners<'a> {
             calls.any(|it| it.deleted().is_some() || it.is_deleting())
         };
         let cached = model.cni.attachments();
-        let cached = cached.filter(|it| living.is_left_over(it) && !is_taken_back(&it.container_id));
+        let cached =
+            cached.filter(|it| living.is_left_over(it) && !is_taken_back(&it.container_id));
         let cached = cached.flat_map(|it| it.ips.iter().map(move |ip| (*ip, it)));
         let mut called: HashMap<IpAddr, (Over, &AttachmentCalls)> = HashMap::new();
         let (mut busy, mut busy_in) = (HashSet::new(), HashSet::new());
@@ -98,7 +99,9 @@ impl<'a> Owners<'a> {
                 Over::Forgotten(gone) => since() <= gone.plus(LAG),
                 // Its own DEL takes away what its ADD has entered, and no more.
                 Over::Deleted(gone) => {
-                    calls.first <= since() && self.known.first < since() && since() <= gone.plus(LAG)
+                    calls.first <= since()
+                        && self.known.first < since()
+                        && since() <= gone.plus(LAG)
                 }
             };
             is_its.then_some(Owner::Called(calls))

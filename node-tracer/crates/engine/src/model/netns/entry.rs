@@ -4,9 +4,7 @@ use std::{collections::BTreeSet, path::PathBuf};
 
 use super::{Held, KnownForwarding, Serial};
 use crate::model::sandbox::Sandbox;
-use event::{
-    Address, Device, FdHolder, Neighbour, Netns, Route, Task, UserNs, clock::Timestamp,
-};
+use event::{Address, Device, FdHolder, Neighbour, Netns, Route, Task, UserNs, clock::Timestamp};
 
 /// One network namespace that is not destroyed.
 #[derive(Debug)]

@@ -79,7 +79,11 @@ impl KnownForwarding {
 /// What stays the same while the kernel asks a neighbour again and again.
 fn identity(dated: &DatedNeighbour) -> (u32, std::net::IpAddr, Option<&str>) {
     let neighbour = &dated.neighbour;
-    (neighbour.device, neighbour.address, neighbour.mac.as_deref())
+    (
+        neighbour.device,
+        neighbour.address,
+        neighbour.mac.as_deref(),
+    )
 }
 
 fn ages<'a, T, K: Hash + Eq>(
@@ -120,7 +124,12 @@ mod tests {
         let first = KnownForwarding::new(None, s(1), true, &with(&[1, 2]));
         let second = KnownForwarding::new(Some(&first), s(2), true, &with(&[2, 3]));
         let third = KnownForwarding::new(Some(&second), s(3), true, &with(&[1, 2, 3]));
-        let ages: Vec<_> = third.forwarding.rules.iter().map(|it| third.rule_since(it)).collect();
+        let ages: Vec<_> = third
+            .forwarding
+            .rules
+            .iter()
+            .map(|it| third.rule_since(it))
+            .collect();
         assert_eq!(ages, [s(3), s(1), s(2)]);
         assert_eq!(third.route_since(&third.forwarding.routes[0]), s(1));
         assert_eq!((third.first, third.at), (s(1), s(3)));
