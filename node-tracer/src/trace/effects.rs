@@ -415,8 +415,8 @@ impl Effects {
         let time = found.at;
         let host = self.host.map(|host| host.inode);
         let with_host = std::mem::take(&mut self.unplaced.is_under_way);
-        let of_host = host.and_then(|host| found.visits.get(&host)?.as_ref());
-        self.tables.take(of_host, host, time, now, out);
+        let visit = |inode: u32| found.visits.get(&inode)?.as_ref();
+        self.tables.take(visit, time, now, out);
         for visit in found.visits.values().flatten() {
             let is_host = Some(visit.netns.inode) == host;
             // What is left out of a list would look as if it were gone.

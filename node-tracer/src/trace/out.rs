@@ -202,7 +202,10 @@ impl<'a> Out<'a> {
     fn one(&mut self, event: &Event) {
         self.record(|recorder| recorder.write(event));
         let node = self.node;
-        self.write(&Record::event(&node.name, event));
+        // A node's whole tables are for the engine, and for the recording.
+        if !matches!(event.what, What::NetnsForwarding { .. }) {
+            self.write(&Record::event(&node.name, event));
+        }
         let findings = self.engine.apply(event);
         for (finding, state) in &findings {
             self.write(&Record::finding(&node.name, event.time, finding, *state));

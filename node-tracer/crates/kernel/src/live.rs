@@ -210,11 +210,12 @@ impl Live {
         }
     }
 
-    /// Which namespace is the node's, by whoever knows: its own is told, if it is
-    /// not that of process 1.
+    /// Which namespace is the node's, by whoever knows. It is told where the host has
+    /// others.
     pub fn node_is(&mut self, inode: u32, out: &mut Vec<Event>) {
-        let hosts = &mut self.nets.host;
-        if inode == hosts.first || hosts.node == Some(inode) {
+        let hosts = self.nets.host;
+        let is_only = inode == hosts.first && hosts.node.is_none() && !hosts.are_two;
+        if is_only || hosts.node == Some(inode) {
             return;
         }
         // One that is not listed yet is asked for again.

@@ -51,8 +51,8 @@ pub(super) struct Tables {
     /// When they are read next.
     due: Option<Instant>,
     not_before: Option<Instant>,
-    /// Since when they are being read.
-    begun: Option<Instant>,
+    /// Since when they are being read, and whose.
+    begun: Option<(Instant, u32)>,
     hasher: RandomState,
     /// What was told last: devices, and what decides about packets.
     told: (Option<u64>, Option<u64>),
@@ -154,8 +154,11 @@ impl Tables {
         if self.begun.is_some() || self.due.is_none_or(|due| now < due) {
             return false;
         }
+        let Some(node) = self.node else {
+            return false;
+        };
         self.due = None;
-        self.begun = Some(now);
+        self.begun = Some((now, node.inode));
         if let Some(changes) = &mut self.changes
             && let Err(error) = changes.pass_over()
         {
@@ -166,23 +169,26 @@ impl Tables {
     }
 
     /// Tells what was read, if it is new.
-    pub(super) fn take(
+    pub(super) fn take<'v>(
         &mut self,
-        visit: Option<&Visit>,
-        node: Option<u32>,
+        visit: impl FnOnce(u32) -> Option<&'v Visit>,
         time: Timestamp,
         now: Instant,
         out: &mut Vec<Event>,
     ) {
-        let Some(begun) = self.begun.take() else {
+        let Some((begun, inode)) = self.begun.take() else {
             return;
         };
+        // The node has turned out to be another meanwhile.
+        if self.node.is_none_or(|node| node.inode != inode) {
+            return self.due_at(now);
+        }
         let took = now.saturating_duration_since(begun);
         let mut rest = REST.max(took * SHARE);
-        match visit {
+        match visit(inode) {
             Some(visit) => {
                 rest += entries(visit);
-                self.tell(visit, node, time, out);
+                self.tell(visit, time, out);
             }
             None => self.fails(time, out),
         }
@@ -204,7 +210,7 @@ impl Tables {
         }
     }
 
-    fn tell(&mut self, visit: &Visit, node: Option<u32>, time: Timestamp, out: &mut Vec<Event>) {
+    fn tell(&mut self, visit: &Visit, time: Timestamp, out: &mut Vec<Event>) {
         if std::mem::replace(&mut self.failed, false) {
             let source = String::from(FORWARDING);
             let what = What::SourceRecovered { source };
@@ -217,7 +223,7 @@ impl Tables {
                 devices: visit.devices.clone(),
                 routes: visit.routes.clone(),
                 neighbours: visit.neighbours.clone(),
-                host_nsid: visit.host_nsid(|home| Some(home) == node),
+                host_nsid: visit.host_nsid(|home| home == visit.netns.inode),
             };
             out.push(Event { time, what });
         }

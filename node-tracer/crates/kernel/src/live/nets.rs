@@ -159,7 +159,9 @@ pub(super) struct NetTable {
 pub(super) struct Hosts {
     /// That of process 1.
     pub(super) first: u32,
-    /// The node's, if that is another.
+    /// The kernel's own threads are in another.
+    pub(super) are_two: bool,
+    /// The node's, if it was told.
     pub(super) node: Option<u32>,
 }
 

@@ -190,6 +190,7 @@ impl Live {
         for net in seen.iter().map(|seen| &seen.net).chain(&users) {
             let netns = nets::identity(*net);
             let host = self.is_host(net);
+            self.nets.host.are_two |= host && net.inum != self.nets.host.first;
             let user_ns = self.user_ns(net.user);
             let what = What::NetnsFound {
                 netns,
