@@ -297,7 +297,8 @@ impl NetnsTable {
             .as_ref()
             .is_some_and(|old| old.is_like(&wiring));
         entry.wiring = Some(wiring);
-        !same
+        // That a pod still has the same devices was asked for.
+        !same || !entry.host
     }
 
     pub(super) fn address_added(
