@@ -12,7 +12,7 @@ use node_tracer_tests::scratch::{Scratch, container_id};
 use node_tracer_tests::scripted_cri::RuntimeProcess;
 use node_tracer_tests::stage::{IP, Need};
 use node_tracer_tests::test;
-use node_tracer_tests::tracer::{self, SOON, Tracer, is_finding};
+use node_tracer_tests::tracer::{self, SOON, Tracer, is_event, is_finding, netns_of};
 use serde_json::Value;
 
 const NEEDS: &[Need] = &[Need::Root, Need::Tracer, IP];
@@ -142,13 +142,32 @@ impl Node {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
+    /// The same for IPv6, with an address beside the other.
+    fn with_ipv6(&self) -> anyhow::Result<()> {
+        self.netns.ip("-6 route add default dev eth0")?;
+        self.netns.ip("-6 route add default dev eth1 table 1002")?;
+        for (pod, number) in self.pods.iter().zip([5, 6]) {
+            let address = format!("fd00:92::{number}");
+            pod.netns
+                .ip(&format!("-6 addr add {address}/128 dev eth0 nodad"))?;
+            let device = device(number);
+            self.netns
+                .ip(&format!("-6 route add {address} dev {device}"))?;
+            self.netns
+                .ip(&format!("-6 rule add to {address} lookup main pref 512"))?;
+            self.netns
+                .ip(&format!("-6 rule add from {address} lookup 1002 pref 1536"))?;
+        }
+        Ok(())
+    }
+
     fn stale(&self) -> anyhow::Result<Vec<Value>> {
         let look = self.run("scan", &[])?;
         let its = look.findings("stale-path").into_iter();
         let its = its.filter(|it| {
             it["addresses"][0]
                 .as_str()
-                .is_some_and(|a| a.starts_with("198.18.92."))
+                .is_some_and(|a| a.starts_with("198.18.92.") || a.starts_with("fd00:92::"))
         });
         Ok(its.cloned().collect())
     }
@@ -386,5 +405,68 @@ fn path_in_a_storm_of_5000_rules_and_neighbours_is_still_told() -> anyhow::Resul
     tracer.stop()?;
     let replayed = replayed(&node)?;
     ensure!(replayed.len() == 2, "{replayed:?}");
+    Ok(())
+}
+
+test!(
+    NEEDS,
+    path_entries_of_ipv6_that_are_stale_are_found_and_removed_alone
+);
+fn path_entries_of_ipv6_that_are_stale_are_found_and_removed_alone() -> anyhow::Result<()> {
+    let node = Node::start()?;
+    node.with_ipv6()?;
+    ensure!(node.stale()?.is_empty(), "{:?}", node.stale()?);
+    let rule = "from fd00:92::5 lookup";
+    node.netns
+        .ip(&format!("-6 rule del {rule} 1002 pref 1536"))?;
+    node.netns
+        .ip(&format!("-6 rule add {rule} main pref 1536"))?;
+    node.netns
+        .ip(&format!("-6 rule add {rule} 1002 pref 1536"))?;
+    node.netns.ip(&format!(
+        "-6 neigh replace fd00:92::6 lladdr 5e:00:00:00:00:99 dev {} nud permanent",
+        device(6)
+    ))?;
+    let stale = node.stale()?;
+    ensure!(stale.len() == 2, "{stale:?}");
+    for finding in &stale {
+        ensure!(finding["severity"] == "critical", "{finding}");
+        let last = finding["advice"].as_array().and_then(|all| all.last());
+        let line = last.and_then(Value::as_str).context("no advice")?;
+        let ran = node.netns.command("sh").args(["-c", line]).status()?;
+        ensure!(ran.success(), "{line}");
+    }
+    ensure!(node.stale()?.is_empty(), "{:?}", node.stale()?);
+    let rules = node.shows("-6 rule show")?;
+    let left: Vec<&str> = rules
+        .lines()
+        .filter(|line| line.contains("fd00:92::5"))
+        .collect();
+    ensure!(
+        left.len() == 2 && left[1].contains("lookup 1002"),
+        "{left:?}"
+    );
+    Ok(())
+}
+
+test!(
+    NEEDS,
+    path_a_node_that_is_a_container_is_not_kept_by_a_trace
+);
+fn path_a_node_that_is_a_container_is_not_kept_by_a_trace() -> anyhow::Result<()> {
+    let node = Node::start()?;
+    let inode = node.netns.inode();
+    let mut tracer = node.trace(tracer::command(&[])?)?;
+    tracer.wait_for("the node is known", SOON, |record| {
+        is_event(record, "netns-found") && netns_of(record) == Some(inode)
+    })?;
+    tracer.wait_for("its devices", SOON, |record| {
+        is_event(record, "netns-devices") && netns_of(record) == Some(inode)
+    })?;
+    drop(node);
+    tracer.wait_for("its end", SOON, |record| {
+        is_event(record, "netns-destroyed") && netns_of(record) == Some(inode)
+    })?;
+    tracer.stop()?;
     Ok(())
 }
