@@ -553,3 +553,63 @@ fn tables_that_were_not_read_in_whole_do_not_show_where_packets_go() {
     story.forwarding.cut = true;
     assert_eq!(story.findings(), []);
 }
+
+/// Nodes with something stale, one of each kind.
+fn sick() -> Vec<String> {
+    let older = AWS.replace("rule 1536", "rule 1536: from 10.0.0.5 lookup 3\nrule 1536");
+    let mac = AWS.replace("5e:00:00:00:00:05 reachable", "5e:00:00:00:00:99 permanent");
+    let ghost = "ghost 10.0.0.9 eni9a2b3c4d5e6 5e:00:00:00:00:09
+route 10.0.0.9 dev eni9a2b3c4d5e6
+elsewhere 10.0.0.9
+";
+    let gone = "gone 10.0.0.9\nrule 1536: from 10.0.0.9 lookup 3\n";
+    let detached = "rule 2048: from 10.0.0.9 iif cali9a2b3c4d5e6 [detached] lookup 1003\n";
+    let mut sick = vec![older, mac];
+    sick.extend([ghost, gone, detached].map(|more| format!("{AWS}{more}")));
+    sick
+}
+
+/// What is said of events, in a scan or in a trace.
+fn said(events: &[Event]) -> Vec<String> {
+    let surveyed = !events.iter().any(|event| {
+        matches!(
+            event.what,
+            event::What::NetnsForwarding { followed: true, .. }
+        )
+    });
+    let mut node = match surveyed {
+        true => Node::of_looks(events),
+        false => Node::of(events),
+    };
+    node.tick(NOW);
+    let open = node.0.open().into_iter();
+    let its = open.filter(|finding| finding.rule == Rule::StalePath);
+    its.map(|finding| finding.id.clone()).collect()
+}
+
+#[test]
+fn a_source_that_is_missing_adds_nothing() {
+    let sources = [
+        "sandboxes-listed",
+        "attachments-listed",
+        "pods-listed",
+        "netns-devices",
+        "netns-forwarding",
+        "netns-holders",
+    ];
+    let healthy = healthy().map(|(_, text)| text.to_owned());
+    let mut found = 0;
+    for text in healthy.chain(sick()) {
+        for events in [Story::of(&text).events(), traced::traced(&text)] {
+            let whole = said(&events);
+            found += whole.len();
+            for source in sources {
+                let less = events.iter().filter(|event| event.what.name() != source);
+                let less = said(&less.cloned().collect::<Vec<_>>());
+                assert!(less.iter().all(|id| whole.contains(id)), "{text}\n{source}");
+            }
+        }
+    }
+    // A trace has the pods' devices read again before it tells of a neighbour.
+    assert_eq!(found, 2 * sick().len() - 1);
+}

@@ -4,7 +4,7 @@ use super::*;
 use event::{What, finding::State};
 
 /// The events of a trace that has just read the tables, at the 5th second.
-fn traced(text: &str) -> Vec<Event> {
+pub(super) fn traced(text: &str) -> Vec<Event> {
     let mut events = Story::of(text).events();
     for event in &mut events {
         if let What::NetnsForwarding { followed, .. } = &mut event.what {
