@@ -202,8 +202,7 @@ impl<'a> Out<'a> {
     fn one(&mut self, event: &Event) {
         self.record(|recorder| recorder.write(event));
         let node = self.node;
-        // A node's whole tables are for the engine, and for the recording.
-        if !matches!(event.what, What::NetnsForwarding { .. }) {
+        if !event.what.is_internal() {
             self.write(&Record::event(&node.name, event));
         }
         let findings = self.engine.apply(event);

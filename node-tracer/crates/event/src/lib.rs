@@ -501,6 +501,12 @@ pub enum What {
 }
 
 impl What {
+    /// Whether it is for the engine alone, and for the recording: a node's whole
+    /// tables are no record.
+    pub fn is_internal(&self) -> bool {
+        matches!(self, Self::NetnsForwarding { .. })
+    }
+
     /// The kind's name in records.
     pub fn name(&self) -> &'static str {
         match self {
