@@ -106,7 +106,11 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     let mut runtime = Runtime::new(config, looker.procfs());
     let mut reservations = Reservations::watch(config);
     let mut cluster = Cluster::new(pods.credentials().cloned());
-    let mut effects = Effects::new(looker.procfs(), &config.node.root);
+    let mut effects = Effects::new(
+        looker.procfs(),
+        &config.node.root,
+        config.privileges.may_enter(),
+    );
     let mut space = Space::new(&config.node.root);
     let procfs = Procfs::new(&config.node.root, Bounded::default());
     let (attached, symbols) = attach(config, starter)?;
@@ -129,7 +133,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     items.extend(reservations.coverage());
     items.extend(looked.items);
     items.push(runtime.coverage());
-    items.push(effects.coverage(config.privileges.may_enter()));
+    items.extend(effects.coverage());
     drop(shown);
     out.coverage(&items);
     let mut events: Vec<Event> = stock.into_iter().chain(listed).collect();
@@ -196,6 +200,12 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
             reservations.poll(&watch.addresses, &watch.living, &mut events);
             cluster.step(&watch.of_ghosts, &mut events);
             runtime.poll(&mut events);
+            if let Some(pid) = runtime.listener() {
+                effects.listens(pid);
+            }
+            if let Some(inode) = effects.node() {
+                live.node_is(inode, &mut events);
+            }
             hooks.poll(&mut events);
         }
         effects.step(&watch.unplaced, &mut events);
@@ -205,6 +215,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
         memory.step(&mut events);
         if out.begins_anew() {
             pods.tell_again(&mut events);
+            effects.tell_again();
             out.take(events.drain(..));
         }
         if out.until_tick().is_zero() {

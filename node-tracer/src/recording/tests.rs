@@ -86,7 +86,7 @@ fn samples() -> Vec<Event> {
             &[route_to(5, 2), default_route(ip(1), 2)],
             &[neighbour(2, "permanent")],
         ),
-        forwards(1, 100, &whole_forwarding()),
+        follows(1, 100, &whole_forwarding()),
         at(
             1,
             What::PodsWithAddress {

@@ -148,7 +148,9 @@ impl Run {
         };
         self.cover()?;
         let node = self.header.node.clone();
-        self.write(&Record::event(&node, event))?;
+        if !event.what.is_internal() {
+            self.write(&Record::event(&node, event))?;
+        }
         for (finding, state) in told {
             self.write(&Record::finding(&node, event.time, &finding, state))?;
         }

@@ -22,13 +22,14 @@
 mod judge;
 mod known;
 mod schedule;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod worker;
 
 use event::{CniCall, CniCommand, Event, Netns, Trace, What, fault, record::CoverageItem};
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::BTreeSet,
     path::Path,
     time::{Duration, Instant},
 };
@@ -37,9 +38,14 @@ use self::{
     judge::Sights,
     known::{Attachments, Key},
     schedule::{Due, Operation, Schedule},
+    tables::Tables,
     worker::{Found, Job, Worker},
 };
-use node::{hostlocal::Stores, procfs::Procfs};
+use node::{
+    home::{Home, NodeNetns},
+    hostlocal::Stores,
+    procfs::Procfs,
+};
 
 /// How often an answer is looked for while one is awaited.
 const WAIT: Duration = Duration::from_millis(10);
@@ -56,24 +62,17 @@ const REST: Duration = Duration::from_secs(1);
 /// Namespaces that are looked at for that at once.
 const MAX_PLACED: usize = 512;
 
-/// Runtimes that are remembered.
-const MAX_RUNTIMES: usize = 16;
-
-/// The host's network namespace.
-#[derive(Clone, Copy, Debug)]
-struct Host {
-    inode: u32,
-    /// A process in it.
-    pid: u32,
-}
-
 pub(super) struct Effects {
     known: Attachments,
     schedule: Schedule,
     worker: Result<Worker, String>,
-    host: Option<Host>,
-    /// The namespaces that runtimes are in, by process.
-    runtimes: HashMap<u32, Option<u32>>,
+    procfs: Procfs,
+    home: Home,
+    /// The node's network namespace, where the runtime is: mostly where process 1
+    /// is, but a node can be a container itself.
+    host: Option<NodeNetns>,
+    tables: Tables,
+    may_enter: bool,
     /// What the worker was last given.
     under_way: Option<Due>,
     unplaced: Unplaced,
@@ -126,26 +125,31 @@ impl Unplaced {
 impl Effects {
     /// Begins. Without the stores below the host's root, nothing is said of
     /// reservations; without a thread, of nothing.
-    pub(super) fn new(procfs: &Procfs, root: &Path) -> Self {
+    pub(super) fn new(procfs: &Procfs, root: &Path, may_enter: bool) -> Self {
         let stores = Stores::discover(root);
         if let Err(error) = &stores {
             tracing::debug!("{}", fault::chain(error));
         }
-        Self {
+        let mut this = Self {
             known: Attachments::new(procfs.clone(), root),
             schedule: Schedule::default(),
             worker: Worker::start(stores.ok()).map_err(|error| fault::chain(&error)),
+            home: Home::new(procfs.clone()),
+            procfs: procfs.clone(),
             host: None,
-            runtimes: HashMap::new(),
+            tables: Tables::new(),
             under_way: None,
             unplaced: Unplaced::default(),
-        }
+            may_enter,
+        };
+        this.settle(Instant::now());
+        this
     }
 
     /// What of it is seen.
-    pub(super) fn coverage(&self, may_enter: bool) -> CoverageItem {
+    pub(super) fn coverage(&self) -> [CoverageItem; 2] {
         let (mechanism, reason, unknown) = match &self.worker {
-            Ok(_) if !may_enter => {
+            Ok(_) if !self.may_enter => {
                 let how = "reservation files, after each CNI call";
                 let reason = "no rtnetlink: entering network namespaces takes CAP_SYS_ADMIN";
                 let unknown = "what CNI ADD and DEL have really done in the namespaces";
@@ -164,12 +168,18 @@ impl Effects {
                 (None, Some(error.clone()), vec![unknown])
             }
         };
-        CoverageItem {
+        let tables = self.tables.coverage(match &self.worker {
+            Ok(_) if self.may_enter => Ok(()),
+            Ok(_) => Err("entering network namespaces takes CAP_SYS_ADMIN"),
+            Err(error) => Err(error),
+        });
+        let effects = CoverageItem {
             signal: String::from("cni-effect"),
             mechanism,
             reason,
             unknown,
-        }
+        };
+        [effects, tables]
     }
 
     /// Takes in what has happened, and adds to it what was found meanwhile.
@@ -178,6 +188,7 @@ impl Effects {
         let now = Instant::now();
         self.unplaced.set(unplaced, now);
         self.see(events, now);
+        self.settle(now);
         self.take(now, events);
         self.go(now);
         let lost = self.schedule.take_dropped();
@@ -189,6 +200,30 @@ impl Effects {
         }
     }
 
+    /// The process that listens on the runtime's socket.
+    pub(super) fn listens(&mut self, pid: u32) {
+        self.home.listens(pid);
+    }
+
+    /// The node's network namespace.
+    pub(super) fn node(&self) -> Option<u32> {
+        self.home.node().map(|node| node.inode)
+    }
+
+    /// What was told of the node's tables is to be told again.
+    pub(super) fn tell_again(&mut self) {
+        self.tables.tell_again(Instant::now());
+    }
+
+    /// Finds out where the node is, and what is new there.
+    fn settle(&mut self, now: Instant) {
+        self.host = self.home.node().or(self.host);
+        if let Some(node) = self.host.filter(|_| self.may_enter) {
+            self.tables.of(node, &self.procfs, now);
+        }
+        self.tables.step(now);
+    }
+
     /// How long until [`step`](Self::step) has something to do.
     pub(super) fn pause(&self) -> Duration {
         if self.worker.is_err() {
@@ -198,6 +233,7 @@ impl Effects {
             return WAIT;
         }
         let next = self.schedule.next().into_iter().chain(self.unplaced.next);
+        let next = next.chain(self.tables.next());
         let pause = next
             .min()
             .map(|next| next.saturating_duration_since(Instant::now()));
@@ -212,7 +248,7 @@ impl Effects {
                     netns, host: true, ..
                 } => {
                     let (inode, pid) = (netns.inode, 1);
-                    self.host.get_or_insert(Host { inode, pid });
+                    self.host.get_or_insert(NodeNetns { inode, pid });
                 }
                 What::NetnsHolders {
                     netns,
@@ -280,7 +316,8 @@ impl Effects {
     }
 
     fn started(&mut self, operation: Operation, call: &CniCall, now: Instant) {
-        self.find_host(call.parent_pid);
+        // What plugins make on the host is where their caller is.
+        self.home.calls(call.parent_pid);
         if call.command == CniCommand::Del {
             self.known.del_seen(call, now);
             for rival in self.known.rivals(call) {
@@ -301,20 +338,6 @@ impl Effects {
         call.netns.is_some() || self.known.get(&operation.key).is_some()
     }
 
-    /// What plugins make on the host is where the runtime is: mostly where
-    /// process 1 is, but a node can be a container itself.
-    fn find_host(&mut self, runtime: u32) {
-        if self.runtimes.len() >= MAX_RUNTIMES {
-            self.runtimes.clear();
-        }
-        let known = self.runtimes.entry(runtime);
-        let inode = *known.or_insert_with(|| self.known.netns_of(runtime));
-        if let Some(inode) = inode {
-            let pid = runtime;
-            self.host = Some(Host { inode, pid });
-        }
-    }
-
     /// Hands over what is due, unless something is under way.
     fn go(&mut self, now: Instant) {
         let Ok(worker) = &self.worker else {
@@ -325,7 +348,8 @@ impl Effects {
         }
         let unplaced = self.unplaced.due(now, self.known.places());
         let due = self.schedule.due(now);
-        if due.is_none() && unplaced.is_empty() {
+        let reads_tables = self.tables.begin(now);
+        if due.is_none() && unplaced.is_empty() && !reads_tables {
             return;
         }
         let due = due.unwrap_or_default();
@@ -391,6 +415,8 @@ impl Effects {
         let time = found.at;
         let host = self.host.map(|host| host.inode);
         let with_host = std::mem::take(&mut self.unplaced.is_under_way);
+        let visit = |inode: u32| found.visits.get(&inode)?.as_ref();
+        self.tables.take(visit, time, now, out);
         for visit in found.visits.values().flatten() {
             let is_host = Some(visit.netns.inode) == host;
             // What is left out of a list would look as if it were gone.
@@ -401,13 +427,6 @@ impl Effects {
                     routes: visit.routes.clone(),
                     neighbours: visit.neighbours.clone(),
                     host_nsid: visit.host_nsid(|home| Some(home) == host),
-                };
-                out.push(Event { time, what });
-            }
-            if with_host && is_host {
-                let what = What::NetnsForwarding {
-                    netns: visit.netns,
-                    forwarding: visit.forwarding.clone(),
                 };
                 out.push(Event { time, what });
             }

@@ -202,7 +202,9 @@ impl<'a> Out<'a> {
     fn one(&mut self, event: &Event) {
         self.record(|recorder| recorder.write(event));
         let node = self.node;
-        self.write(&Record::event(&node.name, event));
+        if !event.what.is_internal() {
+            self.write(&Record::event(&node.name, event));
+        }
         let findings = self.engine.apply(event);
         for (finding, state) in &findings {
             self.write(&Record::finding(&node.name, event.time, finding, *state));

@@ -103,6 +103,7 @@ pub struct View<'a> {
     judge: OnceCell<Option<Judge<'a>>>,
     cables: OnceCell<Cables<'a>>,
     orphans: OnceCell<Orphans<'a>>,
+    paths: OnceCell<stale_path::Judged>,
     unresolved: OnceCell<Unresolved<'a>>,
     crowded: OnceCell<add_failed::Crowded>,
     /// Findings that there are besides those that are told.
@@ -125,6 +126,7 @@ impl<'a> View<'a> {
             judge: OnceCell::new(),
             cables: OnceCell::new(),
             orphans: OnceCell::new(),
+            paths: OnceCell::new(),
             unresolved: OnceCell::new(),
             crowded: OnceCell::new(),
             left_out: Cell::new(0),
@@ -134,6 +136,20 @@ impl<'a> View<'a> {
     /// The same, in no hurry to tell of what the next try may end.
     pub fn patient(self, patience: Duration) -> Self {
         Self { patience, ..self }
+    }
+
+    /// The same, with what the node's tables have shown a moment ago: they are to be
+    /// judged again then.
+    pub fn with_paths(self, judged: stale_path::Judged, again: Timestamp) -> Self {
+        if !self.passed(again) {
+            let _ = self.paths.set(judged);
+        }
+        self
+    }
+
+    /// What the node's tables show.
+    pub fn paths(&self) -> &stale_path::Judged {
+        self.paths.get_or_init(|| stale_path::judge(self))
     }
 
     /// Whether it is too early to tell of what began then: the next try may
@@ -309,7 +325,10 @@ fn functions(rule: Rule) -> RuleFns {
             gap: orphan_veth::gap,
             ..RuleFns::new(orphan_veth::detect)
         },
-        Rule::StalePath => RuleFns::new(stale_path::detect),
+        Rule::StalePath => RuleFns {
+            gap: stale_path::gap,
+            ..RuleFns::new(stale_path::detect)
+        },
         Rule::EventsLost => RuleFns::new(events_lost::detect),
     }
 }

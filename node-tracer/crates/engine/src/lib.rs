@@ -36,7 +36,7 @@ use crate::{
         View,
         facts::{common::label, conflicts, ghosts, own},
         ghost_sandbox::{self, Uncovered},
-        unreserved_address,
+        stale_path, unreserved_address,
     },
     model::{Model, OWNERS},
 };
@@ -93,6 +93,8 @@ pub struct Engine {
     patience: Duration,
     /// See [`ABSENCE`].
     absence: Duration,
+    /// What the node's tables showed, and when they were judged.
+    paths: Option<(Timestamp, stale_path::Judged)>,
     /// The last tick's time.
     ticked: Option<Timestamp>,
     watch: Watch,
@@ -184,6 +186,7 @@ impl Engine {
             pause: None,
             patience: Duration::ZERO,
             absence: Duration::ZERO,
+            paths: None,
             ticked: None,
             watch: Watch::default(),
             gaps: Vec::new(),
@@ -302,6 +305,7 @@ impl Engine {
     fn go_back(&mut self, now: Timestamp) {
         self.stale = true;
         self.pause = None;
+        self.paths = None;
         self.ended.clear();
         for open in self.open.values_mut() {
             open.told_at = open.told_at.min(now);
@@ -311,6 +315,12 @@ impl Engine {
 
     fn evaluate(&mut self, now: Timestamp) -> Vec<(Finding, State)> {
         let view = View::new(&self.model, &self.settings, now).patient(self.patience);
+        let paths = self.paths.take();
+        let paths = paths.filter(|_| stale_path::has_many(&self.model));
+        let view = match &paths {
+            Some((at, judged)) => view.with_paths(judged.clone(), at.plus(stale_path::PAUSE)),
+            None => view,
+        };
         let mut findings = detect::detect(&view);
         incident::assign(&mut findings, |id| {
             self.open.get(id)?.latest.detail.incident.clone()
@@ -325,6 +335,11 @@ impl Engine {
             + self.model.calls.len() / ATTACHMENTS_PER_MS
             + view.shared().len() / FINDINGS_PER_MS;
         let pause = pause.min(MAX_PAUSE_MS);
+        let judged_at = paths.map_or(now, |(at, _)| match now < at.plus(stale_path::PAUSE) {
+            true => at,
+            false => now,
+        });
+        self.paths = Some((judged_at, view.paths().clone()));
         self.watch = watch(&view);
         let uncovered = ghost_sandbox::uncovered(&view);
         self.gaps = gaps(&view, &uncovered);
@@ -549,6 +564,7 @@ fn watch(view: &View<'_>) -> Watch {
     }
     let unplaced = conflicts::unplaced(view);
     watch.unplaced.extend(unplaced.map(|entry| entry.id));
+    watch.unplaced.extend(&view.paths().unlooked);
     for netns in view
         .model
         .blocked

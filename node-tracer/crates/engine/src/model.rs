@@ -423,9 +423,11 @@ impl Model {
                     | self.host_wired(*netns, time, devices)
                     | self.tie(*netns, time)
             }
-            What::NetnsForwarding { netns, forwarding } => {
-                self.netns.forwards(*netns, time, forwarding)
-            }
+            What::NetnsForwarding {
+                netns,
+                followed,
+                forwarding,
+            } => self.netns.forwards(*netns, time, *followed, forwarding),
             What::PciListed { functions } => {
                 let old = self.functions.replace((time, functions.clone()));
                 old.is_none_or(|(_, old)| old != *functions)

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::{Neighbour, Route, is_false};
 use crate::clock::Timestamp;
 
+/// The source that fails while the node's tables cannot be read.
+pub const FORWARDING: &str = "forwarding";
 /// The routing table that the kernel keeps for its own addresses.
 pub const LOCAL_TABLE: u32 = 255;
 /// The routing table of `ip route` without a table.
@@ -150,7 +152,7 @@ pub struct DatedNeighbour {
 }
 
 /// Where a bridge or a VXLAN device sends frames for a MAC address.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FrameRoute {
     pub mac: String,
     /// Index of the port, or of the VXLAN device.

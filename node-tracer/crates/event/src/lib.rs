@@ -403,6 +403,10 @@ pub enum What {
     /// of others that have rules or tables of their own.
     NetnsForwarding {
         netns: Netns,
+        /// It is told again whenever it changes; otherwise it is what one look has
+        /// shown.
+        #[serde(default, skip_serializing_if = "is_false")]
+        followed: bool,
         #[serde(flatten)]
         forwarding: Forwarding,
     },
@@ -497,6 +501,12 @@ pub enum What {
 }
 
 impl What {
+    /// Whether it is for the engine alone, and for the recording: a node's whole
+    /// tables are no record.
+    pub fn is_internal(&self) -> bool {
+        matches!(self, Self::NetnsForwarding { .. })
+    }
+
     /// The kind's name in records.
     pub fn name(&self) -> &'static str {
         match self {

@@ -230,7 +230,7 @@ pub struct Reservation {
 }
 
 /// A network device (rtnetlink `RTM_NEWLINK`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Device {
     /// Interface index, unique in its namespace.
     pub index: u32,
@@ -280,7 +280,7 @@ pub struct PciFunction {
 }
 
 /// A route (`RTM_NEWROUTE`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Route {
     /// Destination and prefix length; `None` is the default route.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -97,7 +97,6 @@ pub struct Live {
     symbols: Option<Symbols>,
     clock: KernelClock,
     init_net: u64,
-    host_netns: u32,
     host_users: HostUsers,
     nets: NetTable,
     user_nets: UserNets,
@@ -209,6 +208,31 @@ impl Live {
         if let (Some(inode), Some(probes)) = (mounts, &mut self.probes) {
             probes.is_home(inode);
         }
+    }
+
+    /// Which namespace is the node's, by whoever knows. It is told where the host has
+    /// others.
+    pub fn node_is(&mut self, inode: u32, out: &mut Vec<Event>) {
+        let hosts = self.nets.host;
+        let is_only = inode == hosts.first && hosts.node.is_none() && !hosts.are_two;
+        if is_only || hosts.node == Some(inode) {
+            return;
+        }
+        // One that is not listed yet is asked for again.
+        let mut living = self.nets.living();
+        let Some(netns) = living.find(|netns| netns.inode == inode) else {
+            return;
+        };
+        drop(living);
+        self.nets.host.node = Some(inode);
+        let what = What::NetnsFound {
+            netns,
+            host: true,
+            node: true,
+            user_ns: None,
+        };
+        let time = self.time(now());
+        out.push(Event { time, what });
     }
 
     /// Asks for a new look at what holds each namespace.

@@ -9,6 +9,7 @@ pub mod cgroup;
 pub mod cni;
 pub mod containers;
 pub mod cri;
+pub mod home;
 pub mod hostlocal;
 pub mod kubelet;
 pub mod netlink;

@@ -35,6 +35,7 @@ use rustix::{
 
 use self::dump::{Contents, DumpError, Lists};
 pub use self::{
+    changes::{Changes, News},
     decode::dad,
     rounds::{Target, visit_all},
 };
@@ -49,6 +50,7 @@ use event::{
 };
 use sys::syscall;
 
+mod changes;
 mod decode;
 mod dump;
 mod nsid;

@@ -311,7 +311,11 @@ impl Survey {
         self.push(time, devices);
         // Every namespace has rules; without any nothing of it was kept.
         if !forwarding.rules.is_empty() {
-            let what = What::NetnsForwarding { netns, forwarding };
+            let what = What::NetnsForwarding {
+                netns,
+                followed: false,
+                forwarding,
+            };
             self.push(time, what);
         }
         if cut {

@@ -9,9 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::Host;
 use event::{Attachment as Cached, CniCall, CniResult, Netns, PodRef, Task, Trace, TraceKind};
 use node::{
+    home::NodeNetns,
     netlink::{Target, Way},
     procfs::Procfs,
 };
@@ -308,7 +308,7 @@ impl Attachments {
     }
 
     /// The ways to the host's.
-    pub(super) fn host_target(&self, host: Host) -> Target {
+    pub(super) fn host_target(&self, host: NodeNetns) -> Target {
         // The kernel's first thread is there, too, where process 1 is guarded.
         let ways = [host.pid, 1, 2].map(|pid| Way::File(self.procfs.task_netns_path(pid)));
         Target {
@@ -316,11 +316,6 @@ impl Attachments {
             ways: ways.to_vec(),
             is_hosts: true,
         }
-    }
-
-    /// The namespace that a process is in.
-    pub(super) fn netns_of(&self, pid: u32) -> Option<u32> {
-        self.procfs.netns_of(pid)
     }
 
     /// Makes an attachment known, as of now.

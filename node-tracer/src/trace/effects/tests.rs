@@ -23,6 +23,7 @@ mod judge;
 mod known;
 mod real;
 mod schedule;
+mod tables;
 mod telling;
 
 const MS: Duration = Duration::from_millis(1);

@@ -13,37 +13,59 @@
 //! | neighbour X | of another device: its MAC is none of the pod that has X | frames for that pod go to nobody, or to another |
 //!
 //! Whether the way is another one the kernel's own rules decide ([`paths`]).
+//!
+//! A scan looks twice. A trace reads the tables again after each change, and tells
+//! of an entry once it has stood for a while and no CNI call for its address runs:
+//! an ADD or DEL makes and removes its entries one by one. What a pod's devices are
+//! was read when it was made; before a neighbour is told of, they are read again.
 
 mod entry;
+mod owners;
 
 use std::{
-    collections::{HashMap, HashSet},
+    cell::RefCell,
+    collections::{BTreeSet, HashMap, HashSet},
     net::IpAddr,
+    time::Duration,
 };
 
-use self::entry::Remover;
+use self::{entry::Remover, owners::Owners};
 use crate::{
     detect::{
         Command, View, commented, evidence,
         facts::{
             cable::cni_of_name,
             common::label,
-            living::Living,
+            ghosts,
             paths::{self, Entry, NodeTables, Packet, Tables},
         },
-        fitting, heard, is_routable, netns_of, pod_of, unread,
+        fitting, heard, is_routable, netns_of, pod_of, unfound, unread,
     },
-    model::netns::{NETNS, NetnsEntry},
+    model::{Model, calls::AttachmentCalls, netns::NetnsEntry},
 };
 use event::{
-    Attachment, Device, Pod,
+    Attachment, Device, Netns, Pod,
+    clock::Timestamp,
     finding::{Detail, EntryKind, Evidence, Finding, Rule, Severity, StaleEntry, finding_id},
-    forwarding::{DatedNeighbour, PolicyRule, RouteKind, RuleAction, TableRoute, single},
+    forwarding::{
+        DatedNeighbour, FORWARDING, Forwarding, PolicyRule, RouteKind, RuleAction, TableRoute,
+        single,
+    },
     wording::subjects::short_id,
 };
 
 /// Findings at a time.
 const MAX_FOUND: usize = 64;
+
+/// How long an entry has to stand in a trace: CNI and the kernel need a moment.
+const STANDS: Duration = Duration::from_secs(3);
+/// A neighbour that the kernel asks again by itself.
+const MENDED: Duration = Duration::from_secs(15);
+/// The tables are judged again after that time at the earliest while a trace goes
+/// on: there can be very many entries, and events.
+pub const PAUSE: Duration = Duration::from_secs(1);
+/// With fewer entries they are judged at every event.
+const MANY: usize = 512;
 
 /// Stands for what is outside the cluster: nothing has a route to it alone
 /// (RFC 5737, RFC 3849).
@@ -61,6 +83,8 @@ enum Owner<'a> {
     Earlier(&'a PolicyRule),
     /// An attachment that libcni still has, of a sandbox that is gone.
     LeftOver(&'a Attachment),
+    /// An attachment whose ADD was seen, of a sandbox that is gone.
+    Called(&'a AttachmentCalls),
     /// Its device, named as this CNI names a pod's, is gone.
     Device(&'static str),
     /// A pod that is gone, whose namespace still is there.
@@ -99,24 +123,98 @@ struct Stale<'a> {
     ways: Option<(String, String)>,
 }
 
+/// What the node's tables show.
+#[derive(Clone, Debug, Default)]
+pub struct Judged {
+    findings: Vec<Finding>,
+    /// Namespaces that are to be looked at before anything is told of them.
+    pub unlooked: BTreeSet<Netns>,
+}
+
 /// One finding an entry.
 pub fn detect(view: &View<'_>) -> Vec<Finding> {
-    // A trace is told of the node's tables now and then, and not of each entry that
-    // goes.
-    if !view.settings.surveyed {
-        return Vec::new();
+    view.paths().findings.clone()
+}
+
+/// Why more may be stale than is told.
+pub fn gap(view: &View<'_>) -> Option<String> {
+    let node = view.model.netns.node()?;
+    if let Some(failure) = view.model.failure(FORWARDING) {
+        return Some(format!(
+            "stale-path: the node's rules, routes and neighbours: {}",
+            failure.error
+        ));
     }
+    let cut = node.forwarding.as_ref()?.forwarding.cut;
+    cut.then(|| {
+        String::from(
+            "stale-path: the node has more rules, routes, neighbours or devices than are kept",
+        )
+    })
+}
+
+/// Whether the node has so many entries that they are not judged at every event.
+pub fn has_many(model: &Model) -> bool {
+    let node = model.netns.node().and_then(|it| it.forwarding.as_ref());
+    node.filter(|it| it.followed).is_some_and(|known| {
+        let Forwarding {
+            rules,
+            routes,
+            neighbours,
+            ..
+        } = &known.forwarding;
+        rules.len() + routes.len() + neighbours.len() > MANY
+    })
+}
+
+/// Judges every entry.
+pub fn judge(view: &View<'_>) -> Judged {
     let Some(node) = NodeTables::of(view) else {
-        return Vec::new();
+        return Judged::default();
     };
+    // What one look has shown is out of date with the next event.
+    if !view.settings.surveyed && !node.known.followed {
+        return Judged::default();
+    }
     let search = Search::new(view, node);
     let rules = search.tables.rules().flat_map(|rule| search.rule(rule));
     let routes = node.forwarding.routes.iter();
     let routes = routes.filter_map(|route| search.route(route));
     let neighbours = node.forwarding.neighbours.iter();
     let neighbours = neighbours.filter_map(|dated| search.neighbour(dated));
-    let all = rules.chain(routes).chain(neighbours).take(MAX_FOUND);
-    all.map(|stale| search.finding(&stale)).collect()
+    let all = rules.chain(routes).chain(neighbours);
+    let all = all
+        .filter(|stale| search.has_settled(stale))
+        .take(MAX_FOUND);
+    let findings = all.map(|stale| search.finding(&stale)).collect();
+    Judged {
+        findings,
+        unlooked: search.unlooked.into_inner(),
+    }
+}
+
+/// What packets a rule selects.
+type Selector<'a> = (
+    u32,
+    bool,
+    (Option<(IpAddr, u8)>, Option<(IpAddr, u8)>),
+    (Option<&'a str>, Option<&'a str>),
+    (Option<(u32, u32)>, Option<u32>),
+);
+
+fn selector(rule: &PolicyRule) -> Selector<'_> {
+    (
+        rule.priority,
+        rule.ipv6,
+        (rule.from, rule.to),
+        (rule.iif.as_deref(), rule.oif.as_deref()),
+        (rule.mark, rule.suppress),
+    )
+}
+
+/// Whether a rule only asks a table, for packets that it selects by what is known.
+fn is_plain(rule: &PolicyRule) -> bool {
+    rule.action == RuleAction::Lookup && !rule.not && !rule.narrower
 }
 
 /// What entries are held to.
@@ -124,8 +222,11 @@ struct Search<'v, 'a> {
     view: &'v View<'a>,
     node: NodeTables<'a>,
     tables: Tables<'a>,
-    /// Attachments of sandboxes that are gone, by address.
-    left_over: HashMap<IpAddr, &'a Attachment>,
+    /// The rule of each selector that was entered last.
+    last: HashMap<Selector<'a>, &'a PolicyRule>,
+    owners: Owners<'a>,
+    /// What is to be looked at first.
+    unlooked: RefCell<BTreeSet<Netns>>,
     /// Pods of other nodes that run, by address.
     elsewhere: HashMap<IpAddr, &'a Pod>,
     /// Addresses that the runtime's sandboxes have.
@@ -137,10 +238,10 @@ struct Search<'v, 'a> {
 impl<'v, 'a> Search<'v, 'a> {
     fn new(view: &'v View<'a>, node: NodeTables<'a>) -> Self {
         let model = view.model;
-        let living = Living::new(view);
-        let gone = model.cni.attachments();
-        let gone = gone.filter(|it| living.is_left_over(it));
-        let left_over = gone.flat_map(|it| it.ips.iter().map(move |ip| (*ip, it)));
+        let tables = Tables::new(node.forwarding);
+        // Rules come in their order: of those that are alike the last one stays.
+        let plain = tables.rules().filter(|rule| is_plain(rule));
+        let last = plain.map(|rule| (selector(rule), rule)).collect();
         let list = model.pods.list().filter(|_| model.pods_failure().is_none());
         let own = view.settings.node.as_str();
         let is_elsewhere = |pod: &&Pod| {
@@ -160,13 +261,15 @@ impl<'v, 'a> Search<'v, 'a> {
         Self {
             view,
             node,
-            tables: Tables::new(node.forwarding),
-            left_over: left_over.collect(),
+            tables,
+            last,
+            owners: Owners::new(view, node.known),
+            unlooked: RefCell::default(),
             elsewhere: elsewhere.collect(),
             listed: listed
                 .flat_map(|sandbox| sandbox.ips.iter().copied())
                 .collect(),
-            is_whole: model.failure(NETNS).is_none() && unread(view) == 0,
+            is_whole: unfound(model).is_none() && unread(view) == 0,
         }
     }
 
@@ -194,8 +297,7 @@ impl<'v, 'a> Search<'v, 'a> {
 
     fn rule(&self, rule: &'a PolicyRule) -> Option<Stale<'a>> {
         let address = rule.single_from().or(rule.single_to())?;
-        let is_plain = rule.action == RuleAction::Lookup && !rule.not && !rule.narrower;
-        if !is_plain || !is_routable(address) {
+        if !is_plain(rule) || !is_routable(address) {
             return None;
         }
         let stale = |owner, victim, ways| Stale {
@@ -205,8 +307,9 @@ impl<'v, 'a> Search<'v, 'a> {
             victim,
             ways,
         };
+        let later = self.successor(rule);
         if let Some(holder) = self.holder(address) {
-            let later = self.successor(rule)?;
+            let later = later?;
             let ways = self.ways_of(rule, holder, address)?;
             return Some(stale(
                 Owner::Earlier(later),
@@ -221,7 +324,7 @@ impl<'v, 'a> Search<'v, 'a> {
             let name = rule.iif.as_deref().filter(|_| rule.detached)?;
             cni_of_name(name).map(Owner::Device)
         };
-        let left_over = self.left_over.get(&address).map(|it| Owner::LeftOver(it));
+        let left_over = self.owners.of(rule, address);
         let owner = left_over.or_else(device)?;
         match self.elsewhere.get(&address) {
             None => Some(stale(owner, Victim::Next, None)),
@@ -239,35 +342,38 @@ impl<'v, 'a> Search<'v, 'a> {
 
     /// The rule of the same priority and selector that was entered after this one.
     fn successor(&self, rule: &PolicyRule) -> Option<&'a PolicyRule> {
-        let selector = |it: &PolicyRule| {
-            let PolicyRule {
-                priority,
-                ipv6,
-                from,
-                to,
-                iif,
-                oif,
-                mark,
-                suppress,
-                ..
-            } = it.clone();
-            (priority, ipv6, from, to, (iif, oif, mark, suppress))
-        };
-        let is_alike = |it: &&PolicyRule| {
-            it.action == RuleAction::Lookup
-                && !it.not
-                && !it.narrower
-                && it.priority == rule.priority
-                && selector(it) == selector(rule)
-        };
-        let after = self.tables.rules();
-        let after = after.skip_while(|it| !std::ptr::eq(*it, rule)).skip(1);
-        // The last one is that of the last ADD.
-        let last = after
-            .take_while(|it| it.priority <= rule.priority)
-            .filter(is_alike)
-            .last();
+        let last = self.last.get(&selector(rule)).copied();
+        let last = last.filter(|it| !std::ptr::eq(*it, rule));
         last.filter(|it| it.table != rule.table)
+    }
+
+    /// Whether it stays as it is seen. A scan has a second look for that.
+    fn has_settled(&self, stale: &Stale<'_>) -> bool {
+        let known = self.node.known;
+        if !known.followed {
+            return true;
+        }
+        let (entered, stands) = match stale.entry {
+            Found::Rule(rule) => (known.rule_since(rule), STANDS),
+            Found::Route(route) => (known.route_since(route), STANDS),
+            Found::Neighbour(dated) if lasts(dated) => (known.neighbour_since(dated), STANDS),
+            Found::Neighbour(dated) => (known.neighbour_since(dated), MENDED),
+        };
+        let owner = match stale.owner {
+            Owner::Ghost(entry) => ghosts::gone(self.view, entry),
+            Owner::Called(calls) => calls.netns_gone,
+            _ => None,
+        };
+        let (busy, victim) = match stale.victim {
+            Victim::Here(holder) => {
+                let held = self.view.model.netns.held_at(holder, stale.address);
+                let since = held.map(|held| held.since).max();
+                (self.owners.is_busy_in(holder), since)
+            }
+            Victim::There(_) | Victim::Next => (false, None),
+        };
+        let since = Some(entered).max(owner).max(victim).unwrap_or(entered);
+        !busy && !self.owners.is_busy(stale.address) && self.view.passed(since.plus(stands))
     }
 
     /// Where packets of a pod, or for it, go with a rule and without.
@@ -297,6 +403,10 @@ impl<'v, 'a> Search<'v, 'a> {
 
     /// Where a packet goes with an entry and without, if these differ.
     fn ways(&self, packet: Packet<'_>, entry: Entry<'_>) -> Option<(String, String)> {
+        // What is not known could lead there as well.
+        if self.node.forwarding.cut {
+            return None;
+        }
         let with = self.tables.decide(packet, None)?;
         let without = self.tables.decide(packet, Some(entry));
         if without.and_then(|it| it.way()) == with.way() {
@@ -357,7 +467,13 @@ impl<'v, 'a> Search<'v, 'a> {
             return None;
         }
         let holder = self.holder(address)?;
-        let devices = &holder.wiring.as_ref()?.devices;
+        let since = self.node.known.neighbour_since(dated);
+        let is_old = |at: Timestamp| self.node.known.followed && at <= since;
+        let Some(wiring) = &holder.wiring else {
+            self.unlooked.borrow_mut().insert(holder.id);
+            return None;
+        };
+        let devices = &wiring.devices;
         // A pod may answer with any device that it has.
         if devices.iter().any(|it| it.mac.as_deref() == Some(mac)) {
             return None;
@@ -374,6 +490,11 @@ impl<'v, 'a> Search<'v, 'a> {
         };
         let plugs = paths::plugs(self.view, self.node, holder, address);
         plugs.iter().find(|plug| leads_there(plug))?;
+        // The pod can have given its device another address meanwhile.
+        if is_old(wiring.at) {
+            self.unlooked.borrow_mut().insert(holder.id);
+            return None;
+        }
         Some(Stale {
             entry: Found::Neighbour(dated),
             address,
@@ -422,11 +543,12 @@ impl<'v, 'a> Search<'v, 'a> {
             rule: Rule::StalePath,
             severity: self.severity(stale),
             id: finding_id(&view.settings.boot_id, Rule::StalePath, &id),
-            since: self.node.at,
+            since: self.since(stale),
             title: fitting(title, || short),
             pod,
             sandbox_id: match stale.owner {
                 Owner::LeftOver(attachment) => Some(attachment.container_id.clone()),
+                Owner::Called(calls) => Some(calls.container_id.clone()),
                 _ => None,
             },
             netns: match stale.owner {
@@ -446,12 +568,20 @@ impl<'v, 'a> Search<'v, 'a> {
         }
     }
 
+    /// When it was first seen.
+    fn since(&self, stale: &Stale<'_>) -> Timestamp {
+        let known = self.node.known;
+        match stale.entry {
+            _ if !known.followed => known.at,
+            Found::Rule(rule) => known.rule_since(rule),
+            Found::Route(route) => known.route_since(route),
+            Found::Neighbour(dated) => known.neighbour_since(dated),
+        }
+    }
+
     fn severity(&self, stale: &Stale<'_>) -> Severity {
         let lasts = match stale.entry {
-            // The kernel asks again after some seconds of traffic.
-            Found::Neighbour(dated) => {
-                matches!(dated.neighbour.state.as_str(), "permanent" | "noarp")
-            }
+            Found::Neighbour(dated) => lasts(dated),
             Found::Rule(_) | Found::Route(_) => true,
         };
         match stale.victim {
@@ -525,6 +655,17 @@ impl<'v, 'a> Search<'v, 'a> {
                     "libcni",
                 )
             }
+            Owner::Called(calls) => {
+                let id = short_id(&calls.container_id);
+                let since = match calls.deleted() {
+                    Some(_) => "; its netns is gone, and CNI DEL has ended",
+                    None => "; its netns is gone, and CRI does not have it",
+                };
+                (
+                    format!("CNI ADD gave {address} to sandbox {id}{since}"),
+                    "cni",
+                )
+            }
             Owner::Device(cni) => (
                 format!("the device that it names is gone; {cni} names a pod's host end so"),
                 "kernel",
@@ -580,6 +721,9 @@ impl<'v, 'a> Search<'v, 'a> {
                 "whether a program (netfilter, eBPF) sends the packets another way",
             )),
             Found::Neighbour(_) => {}
+        }
+        if let Some(failure) = self.view.model.failure(FORWARDING) {
+            unknown.push(format!("whether the node still has it: {}", failure.error));
         }
         if matches!(stale.owner, Owner::LeftOver(_)) && heard(self.view.model).is_none() {
             unknown.push(String::from(
@@ -644,6 +788,12 @@ impl Found<'_> {
             Self::Neighbour(_) => "neighbour",
         }
     }
+}
+
+/// Whether the kernel keeps a neighbour as it is: others it asks again after some
+/// seconds of traffic.
+fn lasts(dated: &DatedNeighbour) -> bool {
+    matches!(dated.neighbour.state.as_str(), "permanent" | "noarp")
 }
 
 #[cfg(test)]

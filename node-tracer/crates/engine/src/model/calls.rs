@@ -259,6 +259,12 @@ impl AttachmentCalls {
         adds.any(|add| add.end.is_none())
     }
 
+    /// Whether a DEL of it runs.
+    pub fn is_deleting(&self) -> bool {
+        let mut dels = self.chain().filter_map(|plugin| plugin.del.as_ref());
+        dels.any(|del| del.end.is_none())
+    }
+
     /// The plugin whose DEL was called again after it had failed, by a log.
     pub fn retried(&self) -> Option<(&PluginCalls, &CallResult)> {
         let plugins = self.chain().filter(|plugin| plugin.is_retried());

@@ -9,6 +9,7 @@
 //! gone may come late; a short memory of the dead keeps them from raising it.
 
 mod entry;
+mod forwarding;
 mod index;
 
 use std::{
@@ -17,7 +18,10 @@ use std::{
     path::PathBuf,
 };
 
-pub use self::entry::{HeldAddress, NetnsEntry, Wiring};
+pub use self::{
+    entry::{HeldAddress, NetnsEntry, Wiring},
+    forwarding::KnownForwarding,
+};
 
 use self::index::AddressIndex;
 use event::{
@@ -173,6 +177,10 @@ impl NetnsTable {
 
     pub(super) fn found(&mut self, netns: Netns, host: bool, node: bool, time: Timestamp) -> bool {
         let known = self.by_inode.contains_key(&netns.inode);
+        if node {
+            // It is one.
+            self.live_mut().for_each(|entry| entry.node = false);
+        }
         let Some(entry) = self.resolve(netns, time) else {
             return false;
         };
@@ -194,14 +202,16 @@ impl NetnsTable {
         &mut self,
         netns: Netns,
         time: Timestamp,
+        followed: bool,
         forwarding: &Forwarding,
     ) -> bool {
         let Some(entry) = self.resolve(netns, time) else {
             return false;
         };
         let old = entry.forwarding.as_ref();
-        let same = old.is_some_and(|(_, old)| old.is_like(forwarding));
-        entry.forwarding = Some((time, forwarding.clone()));
+        let same =
+            old.is_some_and(|old| old.followed == followed && old.forwarding.is_like(forwarding));
+        entry.forwarding = Some(KnownForwarding::new(old, time, followed, forwarding));
         !same
     }
 
@@ -287,7 +297,8 @@ impl NetnsTable {
             .as_ref()
             .is_some_and(|old| old.is_like(&wiring));
         entry.wiring = Some(wiring);
-        !same
+        // That a pod still has the same devices was asked for.
+        !same || !entry.host
     }
 
     pub(super) fn address_added(

@@ -197,9 +197,19 @@ pub fn devices(
 pub fn forwards(seconds: i64, inode: u32, forwarding: &Forwarding) -> Event {
     let what = What::NetnsForwarding {
         netns: ns(inode),
+        followed: false,
         forwarding: forwarding.clone(),
     };
     at(seconds, what)
+}
+
+/// The same in a trace, which tells each change.
+pub fn follows(seconds: i64, inode: u32, forwarding: &Forwarding) -> Event {
+    let mut event = forwards(seconds, inode, forwarding);
+    if let What::NetnsForwarding { followed, .. } = &mut event.what {
+        *followed = true;
+    }
+    event
 }
 
 /// The rules that every namespace begins with.

@@ -233,7 +233,7 @@ impl Live {
     /// Whether a namespace is the host's. Where namespaces are listed by
     /// comparison, its address is its number.
     fn is_hosts(&self, inode: u32) -> bool {
-        inode == self.host_netns || u64::from(inode) == self.init_net
+        self.nets.host.has(inode) || u64::from(inode) == self.init_net
     }
 
     pub(super) fn look_at_mounts(&mut self) {

@@ -150,8 +150,25 @@ pub(super) struct NetTable {
     makers: Vec<(u64, KernelTask)>,
     overflow: u64,
     addresses: usize,
-    /// The node's own namespace, by inode number: only root changes it.
-    pub host: u32,
+    /// The host's namespaces: only root changes them.
+    pub host: Hosts,
+}
+
+/// The host's network namespaces, by inode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Hosts {
+    /// That of process 1.
+    pub(super) first: u32,
+    /// The kernel's own threads are in another.
+    pub(super) are_two: bool,
+    /// The node's, if it was told.
+    pub(super) node: Option<u32>,
+}
+
+impl Hosts {
+    pub(super) fn has(self, inode: u32) -> bool {
+        inode == self.first || Some(inode) == self.node
+    }
 }
 
 impl NetTable {
@@ -168,7 +185,7 @@ impl NetTable {
             makers: Vec::new(),
             overflow: 0,
             addresses: 0,
-            host: 0,
+            host: Hosts::default(),
         }
     }
 
@@ -224,7 +241,7 @@ impl NetTable {
         let host = self.host;
         let all = self.known.values_mut();
         all.filter_map(move |known| {
-            let told = known.net.inum == host || known.budget.has_room(time);
+            let told = host.has(known.net.inum) || known.budget.has_room(time);
             (known.cut && told).then_some(known.net)
         })
     }
@@ -617,7 +634,7 @@ impl NetTable {
             return false;
         };
         Self::report(known, out);
-        if known.net.inum != host && !known.budget.has_room(time) {
+        if !host.has(known.net.inum) && !known.budget.has_room(time) {
             // What it has is read when it may be told again.
             known.cut = true;
             known.left_out = known.left_out.max(1);

@@ -339,7 +339,7 @@ impl Live {
         for (netns, user) in self.nets.take_learned() {
             let user_ns = self.user_ns(user);
             if user_ns.is_some() {
-                let host = netns.inode == self.host_netns;
+                let host = self.nets.host.has(netns.inode);
                 let what = What::NetnsFound {
                     netns,
                     host,

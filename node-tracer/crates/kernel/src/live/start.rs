@@ -111,7 +111,6 @@ impl Live {
             silence: std::io::pipe().map_err(StartError::Pipe)?,
             dropped: HashMap::new(),
             due: Due::default(),
-            host_netns: 0,
             host_users: procfs.host_users(),
             init_net: 0,
             polled: polled.then(Polled::default),
@@ -140,7 +139,7 @@ impl Live {
             _ => return Err(StartError::PidNamespace),
         };
         let host;
-        (live.host_netns, host) = self::host(&live.procfs, &all);
+        (live.nets.host.first, host) = self::host(&live.procfs, &all);
         live.cni = CniTable::new(host);
         if let Some(probes) = &mut live.probes {
             probes.is_home(host.mnt_ns);
@@ -159,7 +158,7 @@ impl Live {
     }
 
     fn is_host(&self, net: &record::Net) -> bool {
-        net.address == self.init_net || net.inum == self.host_netns
+        net.address == self.init_net || self.nets.host.has(net.inum)
     }
 
     /// The user namespace that a network namespace belongs to, if that is not
@@ -191,6 +190,7 @@ impl Live {
         for net in seen.iter().map(|seen| &seen.net).chain(&users) {
             let netns = nets::identity(*net);
             let host = self.is_host(net);
+            self.nets.host.are_two |= host && net.inum != self.nets.host.first;
             let user_ns = self.user_ns(net.user);
             let what = What::NetnsFound {
                 netns,
@@ -204,7 +204,6 @@ impl Live {
                 dying.push(Event { time, what });
             }
         }
-        self.nets.host = self.host_netns;
         self.nets.seed(seen, start, &mut changes);
         self.tell(changes, out);
         out.append(&mut dying);

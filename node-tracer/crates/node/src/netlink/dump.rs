@@ -40,7 +40,7 @@ const MAX_ANSWERS: usize = MAX_ADDRESSES;
 const MAX_ADVERTISED: usize = 64;
 
 /// Routes, and neighbours, of one namespace that are kept.
-const MAX_ROUTES: usize = 4096;
+const MAX_ROUTES: usize = MAX_FORWARDING;
 
 /// Of each kind that decides where a namespace sends packets so many are kept.
 const MAX_FORWARDING: usize = 16_384;
@@ -228,7 +228,8 @@ impl Lists {
             }
         }
         contents.cut |= cut | self.cut;
-        contents.forwarding.cut |= contents.cut | self.networks_cut;
+        // A gateway's neighbour is among those that are kept.
+        contents.forwarding.cut |= self.cut | self.networks_cut;
         Ok(contents)
     }
 

@@ -338,3 +338,43 @@ fn all_of_a_namespace_is_read_in_one_visit() {
     assert!(!found.cut);
     assert_eq!(bounded.abandoned(), 0);
 }
+
+#[test]
+#[ignore = "needs root and ip (Debian: iproute2)"]
+fn a_change_is_news_and_so_is_that_news_were_lost() {
+    let netns = TestNetns::new("news");
+    netns.ip("link add d0 type bridge");
+    let inode = u32::try_from(fs::metadata(netns.path()).unwrap().ino()).unwrap();
+    let way = Way::File(netns.path());
+    let mut changes = Changes::there(&way, inode, &Bounded::default(), LONG).unwrap();
+    assert_eq!(changes.news().unwrap(), None);
+    for change in [
+        "rule add from 10.0.0.5 lookup 100",
+        "-6 rule add from fd00::5 lookup 100",
+        "link set d0 up",
+        "route add 10.0.0.5 dev d0",
+        "neigh add 10.0.0.5 lladdr 02:00:00:00:00:01 dev d0",
+        "neigh del 10.0.0.5 dev d0",
+        "rule del from 10.0.0.5 lookup 100",
+    ] {
+        netns.ip(change);
+        assert_eq!(changes.news().unwrap(), Some(News::Much), "{change}");
+        changes.pass_over().unwrap();
+    }
+    netns.ip("neigh add 10.0.0.5 lladdr 02:00:00:00:00:01 dev d0 nud stale");
+    assert_eq!(changes.news().unwrap(), Some(News::Little));
+
+    let lines: String = (0..5_000)
+        .map(|n| format!("rule add from 10.1.{}.{} lookup 100\n", n / 250, n % 250))
+        .collect();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), lines).unwrap();
+    ip(&["-n", &netns.name, "-batch", file.path().to_str().unwrap()]);
+    let mut kept = 0;
+    while changes.news().unwrap().is_some() {
+        kept += 1;
+    }
+    assert!((1..4_000).contains(&kept), "{kept} of 5000");
+    let elsewhere = Changes::there(&way, inode + 1, &Bounded::default(), LONG);
+    assert!(elsewhere.is_err());
+}

@@ -1,13 +1,12 @@
-//! Which network namespaces are the host's own, and which of them is the node's.
-//!
-//! A node can be in a namespace itself: beside others on one machine, as in kind.
-//! Its pods are plugged in where its container runtime runs, who connects to whose
-//! socket is told by the kernel. Where no runtime listens, it is the namespace of
-//! process 1.
+//! Which network namespaces are the host's own, and which of them is the node's
+//! ([`home`]).
 
 use std::collections::BTreeSet;
 
-use crate::procfs::{Procfs, TaskEntry};
+use crate::{
+    home::{self, NodeNetns},
+    procfs::{Procfs, TaskEntry},
+};
 
 /// The host's namespaces, by inode.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,7 +24,6 @@ pub(super) fn netns(tasks: &[TaskEntry], runtime: Option<u32>, unread: &mut Vec<
         let leader = tasks.iter().find(|entry| entry.task.tid == pid);
         leader.and_then(|entry| entry.netns)
     };
-    let runtime = runtime.and_then(of_process);
     let kernel = tasks.iter().filter(|entry| entry.kernel);
     let kernel = kernel.clone().find_map(|entry| entry.netns);
     // Of a namespace of processes that is not the host's.
@@ -44,8 +42,11 @@ pub(super) fn netns(tasks: &[TaskEntry], runtime: Option<u32>, unread: &mut Vec<
             "the network namespaces of process 1 and of the kernel's threads: the tracer's own is taken for the host's",
         ));
     }
-    let node = runtime.or(first).or_else(|| host.first().copied());
-    host.extend(runtime);
+    let netns = |pid: u32| NodeNetns::of(pid, of_process);
+    let node = home::choose(runtime.and_then(netns), None, netns(1));
+    let node = node.map(|node| node.inode);
+    let node = node.or_else(|| host.first().copied());
+    host.extend(node);
     Host { all: host, node }
 }
 

@@ -73,7 +73,7 @@ fn ip(arguments: &str) {
 
 /// Effects on this machine; stores and names are below a folder.
 fn effects(root: &Path) -> Effects {
-    let mut effects = Effects::new(&procfs(), root);
+    let mut effects = Effects::new(&procfs(), root, true);
     let own = fs::metadata("/proc/self/ns/net").unwrap().ino() as u32;
     let netns = Netns {
         inode: own,

@@ -5,8 +5,8 @@ use super::*;
 /// Effects that know the host, with a sandbox `new` of which its ADD told
 /// nothing.
 fn effects() -> Effects {
-    let mut effects = Effects::new(&procfs(), Path::new("/nowhere"));
-    effects.host = Some(Host { inode: 1, pid: 1 });
+    let mut effects = Effects::new(&procfs(), Path::new("/nowhere"), false);
+    effects.host = Some(NodeNetns { inode: 1, pid: 1 });
     effects.known.added(&add("new", 200), None);
     effects
 }

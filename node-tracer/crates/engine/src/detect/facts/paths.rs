@@ -9,7 +9,7 @@ use std::{collections::HashMap, net::IpAddr, ptr};
 use super::{cable::VethEnd, ghosts};
 use crate::{
     detect::View,
-    model::netns::{NetnsEntry, Wiring},
+    model::netns::{KnownForwarding, NetnsEntry, Wiring},
 };
 use event::{
     Device,
@@ -179,6 +179,8 @@ pub struct NodeTables<'a> {
     pub entry: &'a NetnsEntry,
     pub wiring: &'a Wiring,
     pub forwarding: &'a Forwarding,
+    /// The same, with since when each entry is known.
+    pub known: &'a KnownForwarding,
     /// When that was read.
     pub at: Timestamp,
 }
@@ -187,12 +189,13 @@ impl<'a> NodeTables<'a> {
     /// Those of the node, if they were read.
     pub fn of(view: &View<'a>) -> Option<Self> {
         let entry = view.model.netns.node()?;
-        let (at, forwarding) = entry.forwarding.as_ref()?;
+        let known = entry.forwarding.as_ref()?;
         Some(Self {
             entry,
             wiring: entry.wiring.as_ref()?,
-            forwarding,
-            at: *at,
+            forwarding: &known.forwarding,
+            known,
+            at: known.at,
         })
     }
 

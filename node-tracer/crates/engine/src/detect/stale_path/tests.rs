@@ -1,6 +1,8 @@
 //! Tables as ip(8) prints them, healthy ones of many CNIs, and stale entries among
 //! them.
 
+mod traced;
+
 use std::collections::BTreeMap;
 
 use super::*;
@@ -97,6 +99,10 @@ impl Story {
             "device" => drop(self.device(words[0], None)),
             "bridge" => drop(self.device(words[0], Some("bridge"))),
             "pod" | "port" => self.veth(words),
+            "orphan" => {
+                let end = self.device(words[0], Some("veth"));
+                (end.link, end.link_nsid) = (Some(99), Some(99));
+            }
             "ghost" => {
                 self.veth(words);
                 self.listed.pop();
@@ -142,6 +148,9 @@ impl Story {
                 let device = after("dev").map(|name| self.indexes.get(name).copied().unwrap_or(1));
                 self.forwarding.routes.push(TableRoute {
                     to: match to {
+                        "default" if words.iter().any(|word| word.matches(':').count() > 1) => {
+                            (address("::"), 0)
+                        }
                         "default" => (address("0.0.0.0"), 0),
                         to => prefix(to).unwrap(),
                     },
@@ -291,7 +300,7 @@ fn healthy() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 #[test]
 fn what_cnis_keep_on_purpose_is_no_finding() {
-    assert_eq!(healthy().count(), 16);
+    assert_eq!(healthy().count(), 19);
     for (name, text) in healthy() {
         assert_eq!(findings(text), [], "{name}");
     }
@@ -479,4 +488,128 @@ fn a_storm_of_entries_is_bounded() {
         text += &format!("neigh 10.9.{a}.{b} dev eth1 lladdr 02:00:00:00:00:01 stale\n");
     }
     assert_eq!(findings(&text).len(), MAX_FOUND);
+}
+
+#[test]
+fn ipv6_is_judged_as_ipv4_is() {
+    let node = |text: &str| {
+        text.replace("10.0.0.", "fd00:10::")
+            .replace("192.0.2.", "fd00:2::")
+    };
+    let aws = node(AWS);
+    assert_eq!(findings(&aws), []);
+    let older = aws.replace(
+        "rule 1536",
+        "rule 1536: from fd00:10::5 lookup 3\nrule 1536",
+    );
+    let found = only(&older);
+    assert_eq!(entry(&found), "1536: from fd00:10::5 lookup 3");
+    assert_eq!(
+        remove(&found),
+        "ip -6 rule del pref 1536 from fd00:10::5 lookup 3"
+    );
+    let ghost = "ghost fd00:10::9 eni9a2b3c4d5e6 5e:00:00:00:00:09
+route fd00:10::9 dev eni9a2b3c4d5e6
+elsewhere fd00:10::9
+";
+    assert_eq!(
+        remove(&only(&format!("{aws}{ghost}"))),
+        "ip -6 route del fd00:10::9/128 dev eni9a2b3c4d5e6 table 254"
+    );
+    let other = aws.replace(
+        "lladdr 5e:00:00:00:00:05 reachable",
+        "lladdr 5e:00:00:00:00:99 permanent",
+    );
+    let found = only(&other);
+    assert_eq!(found.severity, Severity::Critical);
+    assert!(remove(&found).starts_with("ip neigh show fd00:10::5 dev eni1a2b3c4d5e6"));
+}
+
+#[test]
+fn a_veth_that_leads_to_no_pod_hides_the_pod_of_another_node() {
+    let orphan = "orphan eni9a2b3c4d5e6\nroute 10.0.0.9 dev eni9a2b3c4d5e6\n";
+    assert_eq!(findings(&format!("{AWS}{orphan}")), [], "orphan-veth tells");
+    let found = only(&format!("{AWS}{orphan}elsewhere 10.0.0.9"));
+    assert_eq!(found.severity, Severity::Critical);
+    assert_eq!(
+        found.title,
+        "a stale route keeps 10.0.0.9 of node-2 from this node"
+    );
+    assert!(
+        found.evidence[1].claim.contains("leads to no pod"),
+        "{:?}",
+        found.evidence
+    );
+    assert_eq!(
+        remove(&found),
+        "ip route del 10.0.0.9/32 dev eni9a2b3c4d5e6 table 254"
+    );
+}
+
+#[test]
+fn tables_that_were_not_read_in_whole_do_not_show_where_packets_go() {
+    let older = AWS.replace("rule 1536", "rule 1536: from 10.0.0.5 lookup 3\nrule 1536");
+    let mut story = Story::of(&older);
+    story.forwarding.cut = true;
+    assert_eq!(story.findings(), []);
+}
+
+/// Nodes with something stale, one of each kind.
+fn sick() -> Vec<String> {
+    let older = AWS.replace("rule 1536", "rule 1536: from 10.0.0.5 lookup 3\nrule 1536");
+    let mac = AWS.replace("5e:00:00:00:00:05 reachable", "5e:00:00:00:00:99 permanent");
+    let ghost = "ghost 10.0.0.9 eni9a2b3c4d5e6 5e:00:00:00:00:09
+route 10.0.0.9 dev eni9a2b3c4d5e6
+elsewhere 10.0.0.9
+";
+    let gone = "gone 10.0.0.9\nrule 1536: from 10.0.0.9 lookup 3\n";
+    let detached = "rule 2048: from 10.0.0.9 iif cali9a2b3c4d5e6 [detached] lookup 1003\n";
+    let mut sick = vec![older, mac];
+    sick.extend([ghost, gone, detached].map(|more| format!("{AWS}{more}")));
+    sick
+}
+
+/// What is said of events, in a scan or in a trace.
+fn said(events: &[Event]) -> Vec<String> {
+    let surveyed = !events.iter().any(|event| {
+        matches!(
+            event.what,
+            event::What::NetnsForwarding { followed: true, .. }
+        )
+    });
+    let mut node = match surveyed {
+        true => Node::of_looks(events),
+        false => Node::of(events),
+    };
+    node.tick(NOW);
+    let open = node.0.open().into_iter();
+    let its = open.filter(|finding| finding.rule == Rule::StalePath);
+    its.map(|finding| finding.id.clone()).collect()
+}
+
+#[test]
+fn a_source_that_is_missing_adds_nothing() {
+    let sources = [
+        "sandboxes-listed",
+        "attachments-listed",
+        "pods-listed",
+        "netns-devices",
+        "netns-forwarding",
+        "netns-holders",
+    ];
+    let healthy = healthy().map(|(_, text)| text.to_owned());
+    let mut found = 0;
+    for text in healthy.chain(sick()) {
+        for events in [Story::of(&text).events(), traced::traced(&text)] {
+            let whole = said(&events);
+            found += whole.len();
+            for source in sources {
+                let less = events.iter().filter(|event| event.what.name() != source);
+                let less = said(&less.cloned().collect::<Vec<_>>());
+                assert!(less.iter().all(|id| whole.contains(id)), "{text}\n{source}");
+            }
+        }
+    }
+    // A trace has the pods' devices read again before it tells of a neighbour.
+    assert_eq!(found, 2 * sick().len() - 1);
 }

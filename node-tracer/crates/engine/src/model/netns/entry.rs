@@ -2,12 +2,9 @@
 
 use std::{collections::BTreeSet, path::PathBuf};
 
-use super::{Held, Serial};
+use super::{Held, KnownForwarding, Serial};
 use crate::model::sandbox::Sandbox;
-use event::{
-    Address, Device, FdHolder, Neighbour, Netns, Route, Task, UserNs, clock::Timestamp,
-    forwarding::Forwarding,
-};
+use event::{Address, Device, FdHolder, Neighbour, Netns, Route, Task, UserNs, clock::Timestamp};
 
 /// One network namespace that is not destroyed.
 #[derive(Debug)]
@@ -48,8 +45,8 @@ pub struct NetnsEntry {
     pub paths: BTreeSet<PathBuf>,
     /// Its devices, if they were ever listed.
     pub wiring: Option<Wiring>,
-    /// Where it sends packets, and when that was read.
-    pub forwarding: Option<(Timestamp, Forwarding)>,
+    /// Where it sends packets, if that was read.
+    pub forwarding: Option<KnownForwarding>,
     /// What ties it to a pod.
     pub sandbox: Sandbox,
 }

@@ -91,7 +91,7 @@ impl NetTable {
         let Some(addresses) = addresses else {
             return;
         };
-        if net.inum != host && !known.budget.has_room(time) {
+        if !host.has(net.inum) && !known.budget.has_room(time) {
             let changes = addresses
                 .iter()
                 .any(|address| !known.addresses.has(address));
