@@ -36,7 +36,7 @@ use crate::{
         facts::{
             cable::cni_of_name,
             common::label,
-            ghosts,
+            ghosts, own,
             paths::{self, Entry, NodeTables, Packet, Tables},
         },
         fitting, heard, is_routable, netns_of, pod_of, unfound, unread,
@@ -273,13 +273,13 @@ impl<'v, 'a> Search<'v, 'a> {
         }
     }
 
-    /// The one living pod of this node that has an address, if it is one.
+    /// The one living pod of this node that has an address, if it is one, and if
+    /// it was given that: a pod can give itself any.
     fn holder(&self, address: IpAddr) -> Option<&'a NetnsEntry> {
         let rightful = paths::rightful(self.view, address);
-        match rightful[..] {
-            [only] if !only.host && only.sandbox.pod.is_some() => Some(only),
-            _ => None,
-        }
+        let [only] = rightful[..] else { return None };
+        let is_given = || own::is_named(self.view.model, only, address);
+        (!only.host && only.sandbox.pod.is_some() && is_given()).then_some(only)
     }
 
     /// Whether nobody is known to have an address, and nobody can be hidden.

@@ -22,8 +22,8 @@ use ::procfs::process::MountInfo;
 use sys::syscall::user_namespace_of;
 
 use super::{
-    PROCESS_PATIENCE, Procfs, ProcfsError, namespace_inode, numbers, read_link,
-    read_stat, unless_gone,
+    PROCESS_PATIENCE, Procfs, ProcfsError, namespace_inode, numbers, read_link, read_stat,
+    unless_gone,
 };
 
 /// Paths that are kept of one namespace. A container may mount its own

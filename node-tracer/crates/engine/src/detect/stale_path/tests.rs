@@ -109,6 +109,7 @@ impl Story {
             }
             "ipvlan" => self.ipvlan(words),
             "second" => self.second(words),
+            "takes" => self.takes(words[0], "eth0"),
             "elsewhere" => {
                 let name = format!("far-{}", words[0]);
                 self.listed.push(Pod {
@@ -229,12 +230,6 @@ impl Story {
 
     /// Another device of the last pod, with an address.
     fn second(&mut self, words: &[&str]) {
-        let inode = 96 + self.pods.len() as u32;
-        let mut its = added(2, inode, 0);
-        if let event::What::AddressAdded { address: held, .. } = &mut its.what {
-            held.address = address(words[0]);
-            held.ifname = String::from("net1");
-        }
         if let Some(event::What::NetnsDevices { devices, .. }) =
             self.pods.last_mut().map(|event| &mut event.what)
         {
@@ -243,6 +238,19 @@ impl Story {
                 mac: Some(words[2].to_owned()),
                 ..veth(4, "net1", 2)
             });
+        }
+        self.takes(words[0], "net1");
+    }
+
+    /// The last pod has an address on a device that nobody has given it.
+    fn takes(&mut self, held: &str, ifname: &str) {
+        let mut its = added(2, 96 + self.pods.len() as u32, 0);
+        if let event::What::AddressAdded {
+            address: held_by, ..
+        } = &mut its.what
+        {
+            held_by.address = address(held);
+            held_by.ifname = ifname.to_owned();
         }
         self.pods.push(its);
     }
@@ -451,6 +459,19 @@ fn a_neighbour_with_the_mac_of_nobody_in_the_pod_is_stale() {
     let lasting = only(&with("5e:00:00:00:00:99", "permanent"));
     assert_eq!(lasting.severity, Severity::Critical);
     assert_eq!(findings(&with("5e:00:00:00:00:99", "failed")), []);
+}
+
+#[test]
+fn an_address_that_a_pod_has_given_itself_makes_no_entry_stale() {
+    let (_, flannel) = healthy().find(|(name, _)| *name == "flannel").unwrap();
+    // A machine that is no pod, with an entry of root's.
+    let entry = "neigh 10.244.1.9 dev cni0 lladdr 5e:00:00:00:00:66 permanent";
+    assert_eq!(
+        findings(&format!("{flannel}\ntakes 10.244.1.9\n{entry}")),
+        []
+    );
+    let rules = "rule 1536: from 10.0.0.9 lookup 2\nrule 1536: from 10.0.0.9 lookup 3";
+    assert_eq!(findings(&format!("{AWS}takes 10.0.0.9\n{rules}")), []);
 }
 
 #[test]
