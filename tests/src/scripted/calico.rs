@@ -31,7 +31,7 @@ pub struct Calico {
 pub struct Endpoint {
     pub container_id: String,
     pub address: Ipv4Addr,
-    /// The host's end of its cable.
+    /// The host-side end of its cable.
     pub device: String,
 }
 

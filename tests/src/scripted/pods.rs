@@ -4,7 +4,7 @@
 /// Shell functions.
 ///
 /// * `arg KEY`: a value of `CNI_ARGS`.
-/// * `cable`: name of the host's end, which both make of the pod's name.
+/// * `cable`: name of the host-side end, which both make of the pod's name.
 /// * `wire ADDRESS`: cable, address, the default route by 169.254.1.1 with its
 ///   permanent neighbour, and the host's route to the pod.
 /// * `unwire ADDRESS DEVICE`: takes the host's part back.

@@ -250,7 +250,7 @@ fn siege_of_two_users_and_a_container_changes_no_verdict() -> anyhow::Result<()>
     let peak = memory(tracer.pid(), "VmHWM")?;
     attack.end()?;
     incident.release()?;
-    tracer.wait_for("the ghost's end", IN_TIME, |record| {
+    tracer.wait_for("the end of the ghost", IN_TIME, |record| {
         is_ghost(record, &old) && record["state"] == "resolved"
     })?;
     let ended = tracer.stop()?;

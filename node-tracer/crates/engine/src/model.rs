@@ -94,7 +94,7 @@ pub struct Model {
     pub runtime: Runtime,
     /// CNI's networks, attachments and reservations, as last listed.
     pub cni: Cni,
-    /// The host's ends of cables.
+    /// The host-side ends of cables.
     host_ends: HostEnds,
     /// CNI calls that were seen.
     pub calls: Calls,

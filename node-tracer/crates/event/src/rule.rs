@@ -113,7 +113,7 @@ rules! {
     /// A task is stuck in uninterruptible sleep.
     BlockedTask = "blocked-task", "0b01b4f6c76a475d92dcc2e7a0904ec6",
         by_hand: Some("stuck task");
-    /// The host's end of a veth pair whose other end is gone.
+    /// The host-side end of a veth pair whose other end is gone.
     OrphanVeth = "orphan-veth", "bd143a1570cb4cda9a54462b05536333",
         needs_confirmation: true, is_dated_by_looks: true, by_hand: Some("orphan veth");
     /// A rule, route or neighbour of a pod that is gone leads packets astray.

@@ -50,7 +50,7 @@ pub(super) struct Attachment {
     pub(super) addresses: Vec<IpAddr>,
     /// Host interfaces that its plugins told of.
     pub(super) told: Vec<String>,
-    /// The host's end of its cable, as it was found.
+    /// The host-side end of its cable, as it was found.
     pub(super) veth: Option<String>,
     /// Its index, by which another of the same name is told from it.
     pub(super) veth_index: Option<u32>,

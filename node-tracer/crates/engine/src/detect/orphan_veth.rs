@@ -1,8 +1,8 @@
-//! orphan-veth: the host's end of a pod's cable, with nothing at the other end.
+//! orphan-veth: the host-side end of a pod's cable, with nothing at the other end.
 //!
 //! The kernel removes both ends of a veth together, so the other end is
 //! somewhere: in a namespace that could not be found (its last holder is a
-//! socket, or the kernel), or back on the host. As long as the host's end has a
+//! socket, or the kernel), or back on the host. As long as the host-side end has a
 //! route or is a port of a bridge, traffic for a pod that gets the address
 //! later goes there.
 //!
@@ -47,7 +47,7 @@ use event::{
     wording::plural::counted,
 };
 
-/// A host's end that leads nowhere.
+/// A host-side end that leads nowhere.
 #[derive(Debug)]
 struct Orphan<'a> {
     entry: &'a NetnsEntry,

@@ -81,7 +81,7 @@ const OUTSIDE: [IpAddr; 2] = [
 enum Owner<'a> {
     /// A pod that had the address before: this rule was entered later.
     Earlier(&'a PolicyRule),
-    /// An attachment that libcni still has, of a sandbox that is gone.
+    /// An attachment in libcni's cache, of a sandbox that is gone.
     LeftOver(&'a Attachment),
     /// An attachment whose ADD was seen, of a sandbox that is gone.
     Called(&'a AttachmentCalls),

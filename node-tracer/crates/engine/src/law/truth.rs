@@ -97,11 +97,11 @@ pub(super) struct Attached {
 /// What an interface is connected to, by the index of the host's device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
-    /// A veth, and the host's end is a port of this bridge.
+    /// A veth, and the host-side end is a port of this bridge.
     Bridge(u32),
     /// A veth, and the host routes to its end of it.
     Routed,
-    /// The same, and the host's end is of this VRF.
+    /// The same, and the host-side end is of this VRF.
     Vrf(u32),
     /// It is stacked on this device.
     Macvlan(u32),

@@ -57,7 +57,7 @@ pub enum Kind {
     Route,
     /// The permanent neighbour entry of the sandbox's gateway.
     Neighbour,
-    /// The host's end of the cable.
+    /// The host-side end of the cable.
     Veth,
     /// The host's route to one of the addresses.
     HostRoute,

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use super::{attachment::Cni, netns::NetnsEntry, pods::Pods, runtime::Runtime};
 use event::{Attachment, Device, RuntimeSandbox, Task, clock::Timestamp};
 
-/// The host's ends of cables, by index, as last listed.
+/// The host-side ends of cables, by index, as last listed.
 #[derive(Debug, Default)]
 pub(super) struct HostEnds(HashMap<u32, Device>);
 

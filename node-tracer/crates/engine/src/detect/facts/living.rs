@@ -43,7 +43,7 @@ impl<'v, 'a> Living<'v, 'a> {
         with.any(|entry| entry.dying.is_none() && !self.view.is_bystander(entry))
     }
 
-    /// Whether libcni still has an attachment of a sandbox that is certainly gone:
+    /// Whether libcni's cache has an attachment of a sandbox that is certainly gone:
     /// its namespace is, and the runtime, asked since, does not have it.
     pub(in crate::detect) fn is_left_over(&self, attachment: &Attachment) -> bool {
         let Attachment {

@@ -1,4 +1,4 @@
-//! What shows that a veth is the host's end of a pod's cable.
+//! What shows that a veth is the host-side end of a pod's cable.
 //!
 //! Structure comes first: what a plugin has answered, which libcni's cache keeps,
 //! what is routed there, and what it is a port of. A name counts by itself only

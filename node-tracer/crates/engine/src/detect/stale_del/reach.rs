@@ -9,13 +9,13 @@
 //! | the DEL's plugins find what to delete by | what is on the host | the sandbox's veth device | what is on a device that is still there |
 //! |---|---|---|---|
 //! | the container ID | cannot | cannot | cannot |
-//! | the pod's name | can | can, with the host's end | cannot, unless it went while the DEL ran |
-//! | that is not known of this plugin | can | can, with the host's end | perhaps, unless it went while the DEL ran |
+//! | the pod's name | can | can, with the host-side end | cannot, unless it went while the DEL ran |
+//! | that is not known of this plugin | can | can, with the host-side end | perhaps, unless it went while the DEL ran |
 //! | which plugin it was is not known | perhaps | perhaps | perhaps |
 //!
 //! With the newer sandbox's own namespace a DEL can take anything. What is on a
 //! device goes with the device. A gateway that does not answer any more depends
-//! on the host's end, which answers for it. host-local's files are deleted by the
+//! on the host-side end, which answers for it. host-local's files are deleted by the
 //! container ID, whichever plugin asks for it.
 
 use std::time::Duration;

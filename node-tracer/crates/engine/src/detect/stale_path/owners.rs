@@ -25,7 +25,7 @@ const AFTER_DEL: Duration = Duration::from_secs(60);
 
 pub(super) struct Owners<'a> {
     known: &'a KnownForwarding,
-    /// Those that libcni still has, by address.
+    /// Those in libcni's cache, by address.
     cached: HashMap<IpAddr, &'a Attachment>,
     /// When the cache was read, or the tables were for the first time.
     listed: Timestamp,

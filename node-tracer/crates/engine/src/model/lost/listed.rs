@@ -97,7 +97,7 @@ impl Lost {
         changed
     }
 
-    /// A host's end that has another name now is not lost: whoever may make devices
+    /// A host-side end that has another name now is not lost: whoever may make devices
     /// on the host can rename them, too.
     fn renamed(&mut self, entry: &NetnsEntry, end: &str, names: &HashSet<&str>) {
         let Some(had) = self.had(entry) else {

@@ -21,7 +21,7 @@ fn told(story: &[Event]) -> Option<(Effect, Finding)> {
 }
 
 /// A pod, or a person in it: `ip address flush dev eth0`, with which the routes
-/// go; the device and the host's end stay.
+/// go; the device and the host-side end stay.
 fn flushed(seconds: i64) -> Vec<Event> {
     let eth0 = [veth(3, "eth0", 8)];
     let end = [veth(8, "cali1", 3)];
