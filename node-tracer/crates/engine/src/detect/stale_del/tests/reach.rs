@@ -34,7 +34,7 @@ fn flushed(seconds: i64) -> Vec<Event> {
     ]
 }
 
-/// The host's end is deleted, and the pod's end goes with it.
+/// The host-side end is deleted, and the pod's end goes with it.
 fn cut(seconds: i64) -> Vec<Event> {
     vec![
         removed(seconds, 200, 5),
