@@ -33,6 +33,12 @@ pub(crate) fn whole_lines(text: &str) -> anyhow::Result<Vec<Value>> {
 
 /// The events of a recording that are printed, too.
 pub(crate) fn recorded(lines: &[Value]) -> impl Iterator<Item = &Value> {
-    let printed = |line: &&Value| line["event"].is_string() && line["event"] != "tick";
+    // A node's whole tables are no record either.
+    const INTERNAL: [&str; 2] = ["tick", "netns-forwarding"];
+    let printed = |line: &&Value| {
+        line["event"]
+            .as_str()
+            .is_some_and(|it| !INTERNAL.contains(&it))
+    };
     lines.iter().filter(printed)
 }

@@ -156,6 +156,8 @@ pub struct Procfs {
     place: Arc<OnceLock<Arc<Place>>>,
     bounded: Bounded,
     hung: Hung,
+    /// What is read apart has its own.
+    apart: (Bounded, Hung),
     patience: Duration,
 }
 
@@ -169,6 +171,7 @@ impl Procfs {
             place: Arc::default(),
             bounded,
             hung: Hung::default(),
+            apart: (Bounded::default(), Hung::default()),
             patience: PATIENCE,
         }
     }
@@ -177,7 +180,8 @@ impl Procfs {
     /// sources'.
     pub fn apart(&self) -> Self {
         Self {
-            bounded: Bounded::default(),
+            bounded: self.apart.0.clone(),
+            hung: self.apart.1.clone(),
             ..self.clone()
         }
     }
@@ -378,16 +382,11 @@ impl Procfs {
         own.ok()??.to_str()?.parse().ok()
     }
 
-    /// The task whose file this is.
-    fn task_of(&self, path: &Path) -> Option<u32> {
-        let below = path.strip_prefix(&self.proc).ok()?;
-        below
-            .components()
-            .next()?
-            .as_os_str()
-            .to_str()?
-            .parse()
-            .ok()
+    /// The task whose file this is, and which one.
+    fn task_of(&self, path: &Path) -> Option<(u32, String)> {
+        let mut below = path.strip_prefix(&self.proc).ok()?.components();
+        let tid = below.next()?.as_os_str().to_str()?.parse().ok()?;
+        Some((tid, below.as_path().display().to_string()))
     }
 
     /// Runs a read of `path` that may hang.
@@ -397,8 +396,11 @@ impl Procfs {
         path: PathBuf,
         read: impl FnOnce(&Path) -> Result<T, ProcfsError> + Send + 'static,
     ) -> Result<T, ProcfsError> {
-        let tid = self.task_of(&path);
-        if tid.is_some_and(|tid| self.turns(&[tid]) == [Turn::Never]) {
+        let task = self.task_of(&path);
+        let party = |tid| self.parties(&[tid]).pop().flatten();
+        if let Some((tid, what)) = task.as_ref().filter(|_| !self.hung.is_empty())
+            && self.hung.turn(*tid, what, party(*tid).as_ref(), &[]) == Turn::Never
+        {
             return Err(ProcfsError::NotTried { path });
         }
         let (of, reader) = (path.clone(), Reader::default());
@@ -408,8 +410,8 @@ impl Procfs {
             read(&path)
         };
         self.bounded.read(timeout, read).unwrap_or_else(|source| {
-            if let (Some(tid), NoAnswer::TimedOut { .. }) = (tid, &source) {
-                self.hangs(tid, reader);
+            if let (Some((tid, what)), NoAnswer::TimedOut { .. }) = (task, &source) {
+                self.hung.add(tid, &what, party(tid), reader);
             }
             Err(ProcfsError::NoAnswer { path: of, source })
         })

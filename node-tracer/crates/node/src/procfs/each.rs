@@ -7,6 +7,7 @@
 //! and then, for a while, with those of the same owner ([`hung`](super::hung)).
 
 use std::{
+    any::type_name,
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
@@ -17,7 +18,7 @@ use std::{
 
 use super::{
     NoAnswer, Procfs, ProcfsError,
-    hung::{Reader, Turn},
+    hung::{Party, Reader, Turn, UNTOLD},
 };
 use event::fault;
 
@@ -109,8 +110,99 @@ impl<T, F: Fn(&Path, u32) -> T> Walk<T, F> {
     }
 }
 
-/// What is left of a walk: what is read next, and what after that.
-type Left = (Vec<(usize, u32)>, Vec<(usize, u32)>);
+/// Why a walk has stopped, and at which task.
+struct Stopped {
+    task: Option<(usize, u32)>,
+    source: NoAnswer,
+    reader: Reader,
+}
+
+/// Who is read when.
+struct Order<'a> {
+    procfs: &'a Procfs,
+    /// What is read of each.
+    what: &'static str,
+    tasks: Vec<u32>,
+    first: Vec<(usize, u32)>,
+    last: Vec<(usize, u32)>,
+    /// Whose they are, once something hangs.
+    parties: Option<Vec<Option<Party>>>,
+    /// Of whom something has hung, and how many of nobody knows whom.
+    of: Vec<Party>,
+    untold: usize,
+    panics: usize,
+}
+
+impl<'a> Order<'a> {
+    fn new<F>(procfs: &'a Procfs, tasks: Vec<u32>) -> Self {
+        Self {
+            procfs,
+            what: type_name::<F>(),
+            first: tasks.iter().copied().enumerate().collect(),
+            tasks,
+            last: Vec::new(),
+            parties: None,
+            of: Vec::new(),
+            untold: 0,
+            panics: 0,
+        }
+    }
+
+    /// What is read next, and whether it is what comes last.
+    fn next(&mut self, hung: &mut Option<ProcfsError>) -> (Vec<(usize, u32)>, bool) {
+        let left = [
+            std::mem::take(&mut self.first),
+            std::mem::take(&mut self.last),
+        ]
+        .concat();
+        if self.of.is_empty() && self.untold == 0 && self.procfs.hung.is_empty() {
+            return (left, false);
+        }
+        let parties = self
+            .parties
+            .get_or_insert_with(|| self.procfs.parties(&self.tasks));
+        for (place, task) in left {
+            let party = parties.get(place).and_then(Option::as_ref);
+            match self.procfs.hung.turn(task, self.what, party, &self.of) {
+                Turn::First => self.first.push((place, task)),
+                Turn::Last => self.last.push((place, task)),
+                Turn::Never => {
+                    let path = self.procfs.proc.join(task.to_string());
+                    hung.get_or_insert(ProcfsError::NotTried { path });
+                }
+            }
+        }
+        match self.first.is_empty() {
+            false => (std::mem::take(&mut self.first), false),
+            true => (std::mem::take(&mut self.last), true),
+        }
+    }
+
+    /// A walk has stopped, with these left; whether it goes on.
+    fn stopped(&mut self, stopped: &Stopped, left: &[(usize, u32)]) -> bool {
+        self.first.extend_from_slice(left);
+        match (&stopped.source, stopped.task) {
+            (NoAnswer::TimedOut { .. }, Some((place, task))) => {
+                let parties = self
+                    .parties
+                    .get_or_insert_with(|| self.procfs.parties(&self.tasks));
+                let party = parties.get(place).cloned().flatten();
+                let (hung, reader) = (&self.procfs.hung, stopped.reader.clone());
+                hung.add(task, self.what, party.clone(), reader);
+                match party {
+                    Some(party) => self.of.push(party),
+                    None => self.untold += 1,
+                }
+                self.untold < UNTOLD
+            }
+            (NoAnswer::TimedOut { .. } | NoAnswer::Panicked, _) => {
+                self.panics += 1;
+                self.panics < MAX_PANICS
+            }
+            _ => false,
+        }
+    }
+}
 
 impl Procfs {
     /// Reads something of each of these. `patience` is for one that hangs,
@@ -127,17 +219,16 @@ impl Procfs {
         F: Fn(&Path, u32) -> T + Send + Sync + 'static,
     {
         let mut each: Vec<Option<T>> = tasks.iter().map(|_| None).collect();
-        let (read, mut hung, mut panics) = (Arc::new(read), None, 0);
-        let (mut first, mut last) =
-            self.arranged(tasks.into_iter().enumerate().collect(), &mut hung);
+        let (read, mut hung) = (Arc::new(read), None);
+        let mut order = Order::new::<F>(self, tasks);
+        // Where time is shared out, nobody's becomes less.
+        let hasty = if end.is_some() { 1 } else { HASTE };
         loop {
-            let (tasks, patience) = match first.is_empty() {
-                false => (std::mem::take(&mut first), patience),
-                true => (std::mem::take(&mut last), patience / HASTE),
-            };
+            let (tasks, is_last) = order.next(&mut hung);
             if tasks.is_empty() {
                 return Answers { each, hung };
             }
+            let patience = if is_last { patience / hasty } else { patience };
             let walk = Arc::new(Walk {
                 answers: Mutex::new(Vec::with_capacity(tasks.len())),
                 next: AtomicUsize::new(0),
@@ -151,24 +242,22 @@ impl Procfs {
                 each[place] = Some(answer);
             }
             drop(answers);
-            let Some(error) = stopped else { continue };
-            let source = match &error {
-                ProcfsError::NoAnswer { source, .. } => Some(source),
-                _ => None,
+            let Some(stopped) = stopped else { continue };
+            let goes_on = order.stopped(&stopped, walk.left());
+            let path = match stopped.task {
+                Some((_, task)) => self.proc.join(task.to_string()),
+                None => self.proc.clone(),
             };
-            panics += usize::from(matches!(source, Some(NoAnswer::Panicked)));
-            let goes_on = matches!(source, Some(NoAnswer::TimedOut { .. } | NoAnswer::Panicked));
-            hung.get_or_insert(error);
-            if !goes_on || panics == MAX_PANICS {
+            let source = stopped.source;
+            hung.get_or_insert(ProcfsError::NoAnswer { path, source });
+            if !goes_on {
                 return Answers { each, hung };
             }
-            let rest = [walk.left(), &last].concat();
-            (first, last) = self.arranged(rest, &mut hung);
         }
     }
 
-    /// Goes on with a walk until it is over, or a task hangs: why it stops then.
-    fn walk<T, F>(&self, walk: &Arc<Walk<T, F>>, patience: Duration) -> Option<ProcfsError>
+    /// Goes on with a walk until it is over, or a task hangs.
+    fn walk<T, F>(&self, walk: &Arc<Walk<T, F>>, patience: Duration) -> Option<Stopped>
     where
         T: Send + 'static,
         F: Fn(&Path, u32) -> T + Send + Sync + 'static,
@@ -184,31 +273,13 @@ impl Procfs {
             let Err(source) = run else { continue };
             let begun = matches!(source, NoAnswer::TimedOut { .. } | NoAnswer::Panicked);
             let at = walk.next.load(SeqCst).saturating_sub(usize::from(begun));
-            let task = walk.tasks.get(at).map(|(_, task)| *task);
-            if let (Some(task), NoAnswer::TimedOut { .. }) = (task, &source) {
-                self.hangs(task, reader);
-            }
-            let path = task.map_or(self.proc.clone(), |task| self.proc.join(task.to_string()));
-            return Some(ProcfsError::NoAnswer { path, source });
+            return Some(Stopped {
+                task: walk.tasks.get(at).copied(),
+                source,
+                reader,
+            });
         }
         None
-    }
-
-    /// Those that are read first, and those that are read last.
-    fn arranged(&self, tasks: Vec<(usize, u32)>, hung: &mut Option<ProcfsError>) -> Left {
-        let tids: Vec<u32> = tasks.iter().map(|(_, tid)| *tid).collect();
-        let mut left: Left = (Vec::with_capacity(tasks.len()), Vec::new());
-        for (task, turn) in tasks.into_iter().zip(self.turns(&tids)) {
-            match turn {
-                Turn::First => left.0.push(task),
-                Turn::Last => left.1.push(task),
-                Turn::Never => {
-                    let path = self.proc.join(task.1.to_string());
-                    hung.get_or_insert(ProcfsError::NotTried { path });
-                }
-            }
-        }
-        left
     }
 
     /// The same for reads that can fail or find nothing: what was found, and

@@ -151,6 +151,11 @@ impl Procfs {
                 }
                 // Gone meanwhile: the next process may still be in it.
                 Ok(None) => continue,
+                Err(error @ ProcfsError::NotTried { .. }) => {
+                    found.partial = true;
+                    found.unread.push(error);
+                    continue;
+                }
                 Err(error) => {
                     found.partial = true;
                     hung += usize::from(matches!(error, ProcfsError::NoAnswer { .. }));

@@ -79,7 +79,9 @@ impl Procfs {
     /// node's first process.
     pub fn is_users(&self, pid: u32) -> bool {
         let uid = |proc: &Path, pid: u32| real_uid(&proc.join(pid.to_string()));
-        let first = first_process(&self.proc).unwrap_or(1);
+        let first = |proc: &Path| Ok(first_process(proc));
+        let first = self.bounded(self.patience, self.proc.clone(), first);
+        let first = first.ok().flatten().unwrap_or(1);
         let mut uids = self.each(vec![pid, first], self.patience, None, uid).each;
         let first = uids.pop().flatten().flatten();
         let own = uids.pop().flatten().flatten();

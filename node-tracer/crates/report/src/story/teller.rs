@@ -222,6 +222,10 @@ impl<'a> Teller<'a> {
                 self.name(prose, serial, lane)
                     .say(format!(": {}.", mark.text))
             }
+            // More than one source can say so, each with a time of its own.
+            MarkKind::Made if lane.first(MarkKind::Made).is_some_and(|it| it != mark) => {
+                return Vec::new();
+            }
             MarkKind::Made => {
                 let prose = self.on(at).say("the runtime made ");
                 self.name(prose, serial, lane)
