@@ -155,7 +155,7 @@ impl RuntimeProcess {
     pub fn start(
         netns: &Netns,
         socket: &Path,
-        sandboxes: &[(String, IpAddr, String)],
+        sandboxes: &[(String, Vec<IpAddr>, String)],
     ) -> anyhow::Result<Self> {
         let mut command = helper::command(None, Some(netns), ROLE);
         let command = command.arg(socket).arg(serde_json::to_string(sandboxes)?);
@@ -176,14 +176,14 @@ impl Drop for RuntimeProcess {
 
 pub(crate) fn serve_until_closed(socket: &str, sandboxes: &str) -> anyhow::Result<()> {
     let cri = ScriptedCri::start(Path::new(socket))?;
-    let sandboxes: Vec<(String, IpAddr, String)> = serde_json::from_str(sandboxes)?;
-    for (id, address, netns) in sandboxes {
+    let sandboxes: Vec<(String, Vec<IpAddr>, String)> = serde_json::from_str(sandboxes)?;
+    for (id, addresses, netns) in sandboxes {
         let sandbox = Sandbox {
             name: format!("pod-{}", id.get(..8).unwrap_or(&id)),
             namespace: String::from("shop"),
             uid: id.clone(),
             ready: true,
-            addresses: vec![address],
+            addresses,
             netns: Some(netns),
             ..Sandbox::default()
         };

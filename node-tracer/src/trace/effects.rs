@@ -27,7 +27,10 @@ mod tables;
 mod tests;
 mod worker;
 
-use event::{CniCall, CniCommand, Event, Netns, Trace, What, fault, record::CoverageItem};
+use event::{
+    CniCall, CniCommand, Event, Netns, Trace, What, fault, forwarding::FORWARDING,
+    record::CoverageItem,
+};
 use std::{
     collections::BTreeSet,
     path::Path,
@@ -362,7 +365,8 @@ impl Effects {
         }
         match worker.ask(job) {
             Ok(()) => self.under_way = Some(due),
-            Err(error) => self.worker = Err(error),
+            // It has ended: what it has not answered says so.
+            Err(_) => self.under_way = Some(due),
         }
     }
 
@@ -403,10 +407,12 @@ impl Effects {
             Err(error) => {
                 self.worker = Err(error.clone());
                 self.under_way = None;
-                let source = String::from("cni-effect");
-                let what = What::SourceFailed { source, error };
                 let time = sys::clock::now();
-                out.push(Event { time, what });
+                for source in ["cni-effect", FORWARDING] {
+                    let (source, error) = (source.to_owned(), error.clone());
+                    let what = What::SourceFailed { source, error };
+                    out.push(Event { time, what });
+                }
             }
         }
     }

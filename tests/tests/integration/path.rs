@@ -36,6 +36,18 @@ struct Node {
 
 impl Node {
     fn start() -> anyhow::Result<Self> {
+        Self::with(&[])
+    }
+
+    /// The same for IPv6, with an address beside the other.
+    fn of_both() -> anyhow::Result<Self> {
+        let node = Self::with(&["fd00:92::"])?;
+        node.with_ipv6()?;
+        Ok(node)
+    }
+
+    /// One whose pods have been given an address of these networks, too.
+    fn with(more: &[&str]) -> anyhow::Result<Self> {
         let (netns, outside) = (Netns::create()?, Netns::create()?);
         let scratch = Scratch::create()?;
         for (name, address) in [("eth0", "198.18.90.1/24"), ("eth1", "198.18.91.1/24")] {
@@ -66,7 +78,10 @@ impl Node {
             netns.ip(&format!("rule add to {address} lookup main pref 512"))?;
             netns.ip(&format!("rule add from {address} lookup 1002 pref 1536"))?;
             let path = pod.path().display().to_string();
-            sandboxes.push((container_id()?, address.parse()?, path));
+            let more = more.iter().map(|network| format!("{network}{number}"));
+            let addresses = std::iter::once(address.clone()).chain(more);
+            let addresses = addresses.map(|it| it.parse());
+            sandboxes.push((container_id()?, addresses.collect::<Result<_, _>>()?, path));
             Ok(Pod {
                 netns: pod,
                 address,
@@ -142,7 +157,6 @@ impl Node {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// The same for IPv6, with an address beside the other.
     fn with_ipv6(&self) -> anyhow::Result<()> {
         self.netns.ip("-6 route add default dev eth0")?;
         self.netns.ip("-6 route add default dev eth1 table 1002")?;
@@ -413,8 +427,7 @@ test!(
     path_entries_of_ipv6_that_are_stale_are_found_and_removed_alone
 );
 fn path_entries_of_ipv6_that_are_stale_are_found_and_removed_alone() -> anyhow::Result<()> {
-    let node = Node::start()?;
-    node.with_ipv6()?;
+    let node = Node::of_both()?;
     ensure!(node.stale()?.is_empty(), "{:?}", node.stale()?);
     let rule = "from fd00:92::5 lookup";
     node.netns
