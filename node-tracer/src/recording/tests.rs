@@ -97,6 +97,13 @@ fn samples() -> Vec<Event> {
         ),
         at(
             1,
+            What::NetnsForwardingOutdated {
+                netns: ns(1),
+                outdated: true,
+            },
+        ),
+        at(
+            1,
             What::PciListed {
                 functions: vec![event::PciFunction {
                     address: "0000:00:06.2".into(),
@@ -354,6 +361,7 @@ fn kind(what: &What) -> usize {
         What::StoreListed { .. } => 21,
         What::NetnsDevices { .. } => 22,
         What::NetnsForwarding { .. } => 42,
+        What::NetnsForwardingOutdated { .. } => 45,
         What::PciListed { .. } => 43,
         What::SourceFailed { .. } => 23,
         What::SourceRecovered { .. } => 24,
@@ -381,7 +389,7 @@ fn kind(what: &What) -> usize {
 fn every_kind_of_event_reads_back_as_it_was() {
     let samples = samples();
     let kinds: BTreeSet<usize> = samples.iter().map(|event| kind(&event.what)).collect();
-    assert_eq!(kinds, (0..45).collect(), "one of each");
+    assert_eq!(kinds, (0..46).collect(), "one of each");
     for event in samples {
         let line = serde_json::to_string(&event).unwrap();
         let read: Event = serde_json::from_str(&line).unwrap();

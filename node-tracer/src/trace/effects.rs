@@ -145,7 +145,7 @@ impl Effects {
             unplaced: Unplaced::default(),
             may_enter,
         };
-        this.settle(Instant::now());
+        this.settle(Instant::now(), &mut Vec::new());
         this
     }
 
@@ -191,7 +191,7 @@ impl Effects {
         let now = Instant::now();
         self.unplaced.set(unplaced, now);
         self.see(events, now);
-        self.settle(now);
+        self.settle(now, events);
         self.take(now, events);
         self.go(now);
         let lost = self.schedule.take_dropped();
@@ -219,12 +219,12 @@ impl Effects {
     }
 
     /// Finds out where the node is, and what is new there.
-    fn settle(&mut self, now: Instant) {
+    fn settle(&mut self, now: Instant, out: &mut Vec<Event>) {
         self.host = self.home.node().or(self.host);
         if let Some(node) = self.host.filter(|_| self.may_enter) {
             self.tables.of(node, &self.procfs, now);
         }
-        self.tables.step(now);
+        self.tables.step(now, out);
     }
 
     /// How long until [`step`](Self::step) has something to do.

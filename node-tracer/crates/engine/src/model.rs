@@ -428,6 +428,10 @@ impl Model {
                 followed,
                 forwarding,
             } => self.netns.forwards(*netns, time, *followed, forwarding),
+            What::NetnsForwardingOutdated { netns, outdated } => {
+                let since = outdated.then_some(time);
+                self.netns.forwarding_outdated(*netns, time, since)
+            }
             What::PciListed { functions } => {
                 let old = self.functions.replace((time, functions.clone()));
                 old.is_none_or(|(_, old)| old != *functions)

@@ -410,6 +410,9 @@ pub enum What {
         #[serde(flatten)]
         forwarding: Forwarding,
     },
+    /// Since now that is out of date, or not any more: the kernel has told of changes,
+    /// and it is not time yet to read it again; or it was read, and is the same.
+    NetnsForwardingOutdated { netns: Netns, outdated: bool },
     /// The Ethernet controllers that the PCI bus has, whichever namespace their
     /// network devices are in.
     PciListed { functions: Vec<PciFunction> },
@@ -504,7 +507,10 @@ impl What {
     /// Whether it is for the engine alone, and for the recording: a node's whole
     /// tables are no record.
     pub fn is_internal(&self) -> bool {
-        matches!(self, Self::NetnsForwarding { .. })
+        matches!(
+            self,
+            Self::NetnsForwarding { .. } | Self::NetnsForwardingOutdated { .. }
+        )
     }
 
     /// The kind's name in records.
@@ -540,6 +546,7 @@ impl What {
             Self::StoreListed { .. } => "store-listed",
             Self::NetnsDevices { .. } => "netns-devices",
             Self::NetnsForwarding { .. } => "netns-forwarding",
+            Self::NetnsForwardingOutdated { .. } => "netns-forwarding-outdated",
             Self::PciListed { .. } => "pci-listed",
             Self::SandboxFailed { .. } => "sandbox-failed",
             Self::EndpointWritten { .. } => "endpoint-written",

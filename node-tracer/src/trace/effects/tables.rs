@@ -16,7 +16,8 @@ use std::{
 };
 
 use event::{
-    Event, Neighbour, What, clock::Timestamp, fault, forwarding::FORWARDING, record::CoverageItem,
+    Event, Neighbour, Netns, What, clock::Timestamp, fault, forwarding::FORWARDING,
+    record::CoverageItem,
 };
 use node::{
     home::NodeNetns,
@@ -56,6 +57,8 @@ pub(super) struct Tables {
     hasher: RandomState,
     /// What was told last: devices, and what decides about packets.
     told: (Option<u64>, Option<u64>),
+    /// That it is out of date was told.
+    outdated: bool,
     failed: bool,
 }
 
@@ -71,6 +74,7 @@ impl Tables {
             begun: None,
             hasher: RandomState::new(),
             told: (None, None),
+            outdated: false,
             failed: false,
         }
     }
@@ -104,6 +108,7 @@ impl Tables {
             return;
         }
         self.told = (None, None);
+        self.outdated = false;
         self.due = Some(now);
         (self.changes, self.deaf) = match listen(node, procfs) {
             Ok(changes) => (Some(changes), None),
@@ -117,8 +122,9 @@ impl Tables {
         self.due_at(now);
     }
 
-    /// Asks what is new, unless it is to be read anyway.
-    pub(super) fn step(&mut self, now: Instant) {
+    /// Asks what is new, unless it is to be read anyway; tells if it is not to be read
+    /// soon.
+    pub(super) fn step(&mut self, now: Instant, out: &mut Vec<Event>) {
         let is_near = self.due.is_some_and(|due| due <= now + QUIET);
         if self.begun.is_some() || is_near || now < self.listen {
             return;
@@ -129,13 +135,37 @@ impl Tables {
         };
         match changes.news() {
             Ok(None) => {}
-            Ok(Some(News::Little)) => self.due_at(now + LITTLE),
-            Ok(Some(News::Much)) => self.due_at(now + QUIET),
+            Ok(Some(news)) => self.heard(&news, now, out),
             Err(error) => {
                 self.changes = None;
                 self.deaf = Some(error.to_string());
                 self.due_at(now + QUIET);
             }
+        }
+    }
+
+    pub(super) fn heard(&mut self, news: &News, now: Instant, out: &mut Vec<Event>) {
+        match news {
+            News::Little => self.due_at(now + LITTLE),
+            News::Much => {
+                self.due_at(now + QUIET);
+                if self.due.is_some_and(|due| due > now + QUIET) {
+                    self.is_outdated(true, sys::clock::now(), out);
+                }
+            }
+        }
+    }
+
+    fn is_outdated(&mut self, outdated: bool, time: Timestamp, out: &mut Vec<Event>) {
+        if let Some(node) = self.node
+            && std::mem::replace(&mut self.outdated, outdated) != outdated
+        {
+            let netns = Netns {
+                inode: node.inode,
+                cookie: None,
+            };
+            let what = What::NetnsForwardingOutdated { netns, outdated };
+            out.push(Event { time, what });
         }
     }
 
@@ -234,7 +264,9 @@ impl Tables {
                 forwarding: visit.forwarding.clone(),
             };
             out.push(Event { time, what });
+            self.outdated = false;
         }
+        self.is_outdated(false, time, out);
         self.told = told;
     }
 

@@ -373,7 +373,10 @@ impl<'v, 'a> Search<'v, 'a> {
             Victim::There(_) | Victim::Next => (false, None),
         };
         let since = Some(entered).max(owner).max(victim).unwrap_or(entered);
-        !busy && !self.owners.is_busy(stale.address) && self.view.passed(since.plus(stands))
+        let settled = since.plus(stands);
+        // Of what has changed since nobody can tell whether it is still there.
+        let was_seen = known.outdated.is_none_or(|outdated| outdated >= settled);
+        !busy && was_seen && !self.owners.is_busy(stale.address) && self.view.passed(settled)
     }
 
     /// Where packets of a pod, or for it, go with a rule and without.

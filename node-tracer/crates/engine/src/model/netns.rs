@@ -215,6 +215,18 @@ impl NetnsTable {
         !same
     }
 
+    /// Since when that is out of date.
+    pub(super) fn forwarding_outdated(
+        &mut self,
+        netns: Netns,
+        time: Timestamp,
+        since: Option<Timestamp>,
+    ) -> bool {
+        let entry = self.resolve(netns, time);
+        let known = entry.and_then(|entry| entry.forwarding.as_mut());
+        known.is_some_and(|known| std::mem::replace(&mut known.outdated, since) != since)
+    }
+
     /// The user namespace that a namespace belongs to, if that is not the host's.
     pub(super) fn owned(&mut self, netns: Netns, user_ns: Option<UserNs>) -> bool {
         let serial = self.get(netns).map(|entry| entry.serial);

@@ -35,7 +35,10 @@ impl Reply {
 /// Serves gRPC at a path until the test ends; `answer` gets the method's name
 /// and the request.
 pub(super) fn serve(path: &Path, answer: impl Fn(&str, &[u8]) -> Reply + Send + Sync + 'static) {
-    let listener = UnixListener::bind(path).unwrap();
+    // At its path only once it listens: between bind(2) and listen(2) it refuses.
+    let bound = path.with_extension("bound");
+    let listener = UnixListener::bind(&bound).unwrap();
+    std::fs::rename(bound, path).unwrap();
     listener.set_nonblocking(true).unwrap();
     let answer = Arc::new(answer);
     thread::spawn(move || {

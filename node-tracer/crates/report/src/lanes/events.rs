@@ -184,6 +184,7 @@ impl Lanes {
             | What::MaxPods { .. }
             | What::NetnsDevices { .. }
             | What::NetnsForwarding { .. }
+            | What::NetnsForwardingOutdated { .. }
             | What::PciListed { .. }
             | What::ClockStepped { .. }
             | What::Tick => {}

@@ -252,6 +252,7 @@ pub(super) fn line(event: &Event) -> Option<Line> {
         | What::StoreListed { .. }
         | What::NetnsDevices { .. }
         | What::NetnsForwarding { .. }
+        | What::NetnsForwardingOutdated { .. }
         | What::PciListed { .. }
         | What::PodStarted { .. }
         | What::Tick => None,

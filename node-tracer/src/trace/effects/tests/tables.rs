@@ -1,6 +1,7 @@
 //! When the node's tables are read, and what of them is told.
 
 use super::{super::tables::Tables, *};
+use ::node::netlink::News;
 use event::forwarding::{DatedNeighbour, Forwarding, MAIN_TABLE, PolicyRule};
 
 const NODE: NodeNetns = NodeNetns { inode: 7, pid: 1 };
@@ -68,6 +69,23 @@ fn the_tables_are_told_once_and_again_when_they_decide_otherwise() {
         read(&mut tables, Some(&seen(&[2, 1], "permanent")), now),
         all
     );
+}
+
+#[test]
+fn tables_that_wait_to_be_read_again_are_out_of_date_until_then() {
+    let (mut tables, now) = (followed(), Instant::now());
+    let heard = |tables: &mut Tables| {
+        let mut out = Vec::new();
+        tables.heard(&News::Much, now, &mut out);
+        out.len()
+    };
+    read(&mut tables, Some(&seen(&[1], "stale")), now);
+    assert_eq!((heard(&mut tables), heard(&mut tables)), (1, 0));
+    let known = ["netns-forwarding-outdated"];
+    assert_eq!(read(&mut tables, Some(&seen(&[1], "stale")), now), known);
+    assert_eq!(heard(&mut tables), 1);
+    let new = ["netns-forwarding"];
+    assert_eq!(read(&mut tables, Some(&seen(&[2], "stale")), now), new);
 }
 
 #[test]

@@ -17,6 +17,8 @@ pub struct KnownForwarding {
     pub forwarding: Forwarding,
     /// It is told again whenever it changes.
     pub followed: bool,
+    /// Since when there are changes that were not read yet.
+    pub outdated: Option<Timestamp>,
     /// Since when each is known, in the order of its list.
     rules: Vec<Timestamp>,
     routes: Vec<Timestamp>,
@@ -41,6 +43,7 @@ impl KnownForwarding {
             at,
             first: old.map_or(at, |old| old.first),
             followed,
+            outdated: None,
             rules: ages(rules, before(|it| &it.rules), &new.rules, at, |it| it),
             routes: ages(routes, before(|it| &it.routes), &new.routes, at, |it| it),
             neighbours: ages(

@@ -91,6 +91,23 @@ fn an_entry_is_told_once_it_has_stood_and_is_over_when_it_is_gone() {
 }
 
 #[test]
+fn nothing_new_is_told_of_tables_that_are_out_of_date() {
+    let older = AWS.replace("rule 1536", "rule 1536: from 10.0.0.5 lookup 3\nrule 1536");
+    let outdated = |seconds, outdated| {
+        let netns = ns(1);
+        at(seconds, What::NetnsForwardingOutdated { netns, outdated })
+    };
+    let mut node = node(AWS);
+    node.tell_all(&tables(&older, 200));
+    node.tell(outdated(201, true));
+    assert_eq!(told(&mut node, 300), [], "it may have gone at the 202nd");
+    node.tell(outdated(301, false));
+    node.only(302, Rule::StalePath, State::Open);
+    node.tell(outdated(303, true));
+    assert_eq!(told(&mut node, 400), [], "what was seen to stand stays");
+}
+
+#[test]
 fn while_a_cni_call_for_it_runs_nothing_is_told() {
     let older = AWS.replace("rule 1536", "rule 1536: from 10.0.0.5 lookup 3\nrule 1536");
     let mut node = node(&older);
