@@ -33,9 +33,9 @@ use std::{cmp::Reverse, collections::HashMap, net::IpAddr};
 
 use crate::{
     detect::{
-        Command, NODE, View, commented, evidence,
+        Command, View, commented, evidence,
         facts::{cable, common::label},
-        few, fitting, heard, is, is_half_heard, joined, netns_of, node_word,
+        few, fitting, heard, inside, is, is_half_heard, joined, netns_of, of_its_pods,
         orphan_veth::sign::{Sign, Signs},
         silence,
     },
@@ -438,32 +438,34 @@ impl<'a> Orphan<'a> {
 
     fn advice(&self, view: &View<'_>) -> Vec<String> {
         let name = &self.device.name;
-        let mut advice = vec![
-            String::from("make sure that nothing uses it before you remove it:"),
-            commented(Command::new("ip -d link show dev").word(name), "its peer"),
-            commented(
-                Command::new("timeout 30 tcpdump -c 1 -ni").word(name),
-                "must see no packet",
-            ),
-        ];
-        if let Some(address) = self.routed().first() {
-            let node = node_word(view).unwrap_or(NODE);
-            let pods = Command::new("kubectl get pods -A -o wide --field-selector");
-            let pods = pods.value("spec.nodeName", node);
-            let pods = pods.own("| grep -wF").word(address.to_string());
-            advice.push(commented(pods, "must print no pod"));
-        }
-        let way = match self.entry.host {
-            true => None,
-            false => super::way_in(self.entry),
+        let there = |command, comment| {
+            let command = inside(self.entry, &Command::new(command).word(name))?;
+            Some(commented(command, comment))
         };
-        let way = way.map(|way| format!("nsenter {way} ")).unwrap_or_default();
-        let delete = Command::new("ip link del").word(name);
-        advice.push(commented(
-            format!("{way}{delete}"),
-            "removes it with its route, a pod that uses it loses its network",
-        ));
-        advice
+        let (Some(show), Some(listen), Some(delete)) = (
+            there("ip -d link show dev", "its peer"),
+            there("timeout 30 tcpdump -c 1 -ni", "must see no packet"),
+            there(
+                "ip link del",
+                "removes it with its route, a pod that uses it loses its network",
+            ),
+        ) else {
+            return vec![String::from(
+                "leave it: its netns has no path and no task by which to enter it; see what holds \
+                 that open",
+            )];
+        };
+        let pods = self.routed().first().map(|address| {
+            of_its_pods(
+                view,
+                "kubectl get pods -A -o wide",
+                |pods| pods.own("| grep -wF").word(address.to_string()),
+                "must print no pod",
+            )
+        });
+        let first = String::from("make sure that nothing uses it before you remove it:");
+        let advice = [Some(first), Some(show), Some(listen), pods, Some(delete)];
+        advice.into_iter().flatten().collect()
     }
 }
 

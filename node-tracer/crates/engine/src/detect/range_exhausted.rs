@@ -441,19 +441,30 @@ impl<'v, 'a> Exhausted<'v, 'a> {
         if is_cordoned {
             advice.push(cordon(self.view));
         }
-        let Some(Uses {
+        match &self.uses {
+            Some(uses) => advice.extend(self.advice_on(uses)),
+            None => advice.extend([
+                String::from(
+                    "find out which are leaked before you free any: CRI must answer (--cri)",
+                ),
+                commented("node-tracer scan", "which are leaked"),
+            ]),
+        }
+        if is_cordoned {
+            advice.push(uncordon(self.view, "the range has free IPs"));
+        }
+        advice
+    }
+
+    /// What frees addresses.
+    fn advice_on(&self, uses: &Uses<'_, '_>) -> Vec<String> {
+        let Uses {
             held,
             young,
             leaked,
             ..
-        }) = self.uses
-        else {
-            advice.push(String::from(
-                "find out which are leaked before you free any: CRI must answer (--cri)",
-            ));
-            advice.push(commented("node-tracer scan", "which are leaked"));
-            return advice;
-        };
+        } = *uses;
+        let mut advice = Vec::new();
         if leaked > 0 {
             advice.push(String::from(
                 "free the leaked ones, which leaked-reservation names; never empty the directory",
@@ -486,9 +497,6 @@ impl<'v, 'a> Exhausted<'v, 'a> {
                  (maxPods: {now}at most {} fit), or give it a larger range",
                 self.size
             ));
-        }
-        if is_cordoned {
-            advice.push(uncordon(self.view, "the range has free IPs"));
         }
         advice
     }

@@ -265,7 +265,16 @@ fn advice(view: &View<'_>, entry: &NetnsEntry, name: &str, why: Why) -> Vec<Stri
         Some(format!("--net=/proc/{}/ns/net", stuck.task.tid))
     };
     // A name is the kernel's to check; still it is foreign.
-    let command = Command::new("ip link set").word(name).own("netns 1");
+    let mut command = Command::new("ip link set").word(name).own("netns 1");
+    let mut hosts = view.model.netns.live().filter(|entry| entry.host);
+    let is_taken = |host: &NetnsEntry| {
+        let mut devices = host.wiring.iter().flat_map(|wiring| &wiring.devices);
+        devices.any(|device| device.name == name)
+    };
+    if hosts.any(is_taken) {
+        // The kernel itself calls it so where its name is taken on the host.
+        command = command.own("name dev%d");
+    }
     if let Some(way) = by_task().or_else(|| way_in(entry)) {
         advice.push(commented(
             format!("nsenter {way} {command}"),

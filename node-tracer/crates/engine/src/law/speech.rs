@@ -94,6 +94,7 @@ fn a_step_is_a_sentence_or_a_command_that_stands_alone() {
                     commands += 1;
                     let comment = it.comment.unwrap_or_default();
                     assert!(is_harmless(comment) && comment.len() <= 90, "{step}");
+                    assert_ne!(comment, "", "{step}");
                     assert!(!it.command.contains('#'), "{step}");
                 }
                 None => {
@@ -190,12 +191,19 @@ fn a_node_whose_name_is_not_known_is_not_named_in_a_command() {
         }));
         node.tell_all(&conflict());
         let told = node.of_rule(80, Rule::GhostSandbox);
-        told[0].0.advice[0].clone()
+        told[0].0.advice.clone()
     };
-    assert!(advice(true).starts_with("kubectl cordon the-hosts-name "));
+    assert!(advice(true)[0].starts_with("kubectl cordon the-hosts-name "));
     let unnamed = advice(false);
-    assert!(unnamed.starts_with("kubectl cordon NODE "), "{unnamed}");
-    assert!(unnamed.contains("fill in the node name"), "{unnamed}");
+    assert!(unnamed[0].starts_with("kubectl cordon NODE "));
+    assert!(
+        unnamed
+            .last()
+            .unwrap()
+            .starts_with("kubectl uncordon NODE ")
+    );
+    let with = |word: &str| unnamed.iter().filter(|step| step.contains(word)).count();
+    assert_eq!(with("NODE"), with("fill in the node name"), "{unnamed:#?}");
 }
 
 #[test]

@@ -10,7 +10,10 @@ use std::{
     path::Path,
 };
 
-use crate::detect::{View, short_id};
+use crate::{
+    detect::{View, short_id, way_in},
+    model::netns::NetnsEntry,
+};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::detect) struct Command(String);
@@ -65,27 +68,57 @@ pub(in crate::detect) fn node_word<'v>(view: &'v View<'_>) -> Option<&'v str> {
     (view.settings.node_is_named || listed()).then_some(node)
 }
 
-/// Stands for the node's name where that is not known.
-pub(in crate::detect) const NODE: &str = "NODE";
+/// A command that names the node. Where its name is not known, the comment says
+/// that it is to be filled in.
+fn of_node(view: &View<'_>, command: impl FnOnce(&str) -> Command, comment: &str) -> String {
+    match node_word(view) {
+        Some(node) => commented(command(node), comment),
+        None => {
+            let comment = format!("fill in the node name, see kubectl get nodes. {comment}");
+            commented(command("NODE"), &comment)
+        }
+    }
+}
 
 /// Keeps new pods off the node, as far as that does.
 pub(in crate::detect) fn cordon(view: &View<'_>) -> String {
-    const STILL: &str = "DaemonSet, static and already bound pods still start";
-    let command = Command::new("kubectl cordon");
-    match node_word(view) {
-        Some(node) => commented(command.word(node), STILL),
-        None => commented(
-            command.word(NODE),
-            &format!("fill in the node name, see kubectl get nodes. {STILL}"),
-        ),
-    }
+    let cordon = |node: &str| Command::new("kubectl cordon").word(node);
+    of_node(
+        view,
+        cordon,
+        "DaemonSet, static and already bound pods still start",
+    )
 }
 
 /// What undoes [`cordon`]; `when` completes "when ...".
 pub(in crate::detect) fn uncordon(view: &View<'_>, when: &'static str) -> String {
-    let node = node_word(view).unwrap_or(NODE);
-    let command = Command::new("kubectl uncordon").word(node);
-    commented(command, &format!("when {when}"))
+    let uncordon = |node: &str| Command::new("kubectl uncordon").word(node);
+    of_node(view, uncordon, &format!("when {when}"))
+}
+
+/// What `kubectl` does to the node's pods alone, and `rest` of the line.
+pub(in crate::detect) fn of_its_pods(
+    view: &View<'_>,
+    command: &'static str,
+    rest: impl FnOnce(Command) -> Command,
+    comment: &str,
+) -> String {
+    let command = Command::new(command).own("--field-selector");
+    of_node(
+        view,
+        |node| rest(command.value("spec.nodeName", node)),
+        comment,
+    )
+}
+
+/// A command in a namespace; `None` if there is no way in. What is pasted is
+/// pasted on the node.
+pub(in crate::detect) fn inside(entry: &NetnsEntry, command: &Command) -> Option<Command> {
+    if entry.host {
+        return Some(command.clone());
+    }
+    let way = way_in(entry)?;
+    Some(Command(format!("nsenter {way} {command}")))
 }
 
 /// Has the runtime end a sandbox.

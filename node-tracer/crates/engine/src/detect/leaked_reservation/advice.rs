@@ -45,8 +45,7 @@ impl Leak<'_, '_> {
                 "restart Antrea's agent on this node: it frees what no pod has each time it starts",
             ));
             let command = "kubectl -n kube-system delete pod -l component=antrea-agent";
-            let command = self.of_node(command);
-            advice.push(commented(command, "pods keep their network meanwhile"));
+            advice.push(self.of_its_pods(command, "pods keep their network meanwhile"));
             return advice;
         }
         advice.extend(repair());

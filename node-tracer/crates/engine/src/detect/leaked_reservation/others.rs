@@ -5,11 +5,7 @@ use super::{
     Leak, TOLD,
     advice::{find_out_why, look_once_more},
 };
-use crate::detect::{
-    Command,
-    facts::command::{NODE, node_word},
-    kubectl_words,
-};
+use crate::detect::{kubectl_words, of_its_pods};
 use event::{StoreKind, wording::advice::commented};
 
 impl Leak<'_, '_> {
@@ -68,7 +64,7 @@ impl Leak<'_, '_> {
         vec![
             String::from("do not change the file: ipamd rewrites it with every allocation"),
             String::from("restart ipamd: at its start it drops what has no host-side veth"),
-            commented(self.of_node(command), "running pods keep their network"),
+            self.of_its_pods(command, "running pods keep their network"),
         ]
     }
 
@@ -99,9 +95,8 @@ impl Leak<'_, '_> {
     }
 
     /// A command that is about the node's pods alone.
-    pub(super) fn of_node(&self, command: &'static str) -> Command {
-        let command = Command::new(command).own("--field-selector");
-        command.value("spec.nodeName", node_word(self.view).unwrap_or(NODE))
+    pub(super) fn of_its_pods(&self, command: &'static str, comment: &str) -> String {
+        of_its_pods(self.view, command, |whole| whole, comment)
     }
 }
 
@@ -112,6 +107,9 @@ fn whereabouts() -> Vec<String> {
              not in the API",
         ),
         String::from("see that the reconciler runs, and why it left these:"),
-        String::from("kubectl get cronjobs,pods -A | grep -i -e whereabouts -e reconcil"),
+        commented(
+            "kubectl get cronjobs,pods -A | grep -i -e whereabouts -e reconcil",
+            "whether it runs",
+        ),
     ]
 }

@@ -1,11 +1,13 @@
 //! A gateway that cannot be reached, in words.
 
+use std::{iter, net::IpAddr};
+
 use crate::detect::{
     Command, View, evidence,
-    facts::{common::label, own},
-    fitting, kubectl_words,
+    facts::{cable::VethEnd, common::label, own},
+    fitting, inside, kubectl_words,
     missing_gateway_neighbour::{Missing, Sign},
-    netns_of, pod_of, shell_word, way_in,
+    netns_of, pod_of,
 };
 use event::{
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
@@ -107,31 +109,20 @@ impl Missing<'_> {
     fn advice(&self, view: &View<'_>) -> Vec<String> {
         let mut advice = Vec::new();
         let end = view.cables().other_end(self.entry, self.device);
-        let end = end.map(|end| end.device);
         let mac = end
-            .and_then(|end| end.mac.as_deref())
+            .and_then(|end| end.device.mac.as_deref())
             .filter(|mac| is_mac(mac));
-        if let (Some(way), Some(mac)) = (way_in(self.entry), mac) {
-            let name = shell_word(self.device.name.as_ref());
-            let entry = format!("{} lladdr {mac} dev {name} nud permanent", self.gateway);
-            advice.push(commented(
-                format!("nsenter {way} ip neigh replace {entry}"),
-                "writes the entry, the pod keeps running",
-            ));
+        if let Some(mac) = mac {
+            let write = Command::new("ip neigh replace").word(self.gateway.to_string());
+            let write = write.own("lladdr").word(mac).own("dev");
+            let write = write.word(&self.device.name).own("nud permanent");
+            let write = inside(self.entry, &write);
+            advice.extend(
+                write.map(|write| commented(write, "writes the entry, the pod keeps running")),
+            );
         }
         if let (None, Some(end)) = (self.sign, end) {
-            let name = &end.name;
-            let proxy = format!("/proc/sys/net/ipv4/conf/{name}/proxy_arp");
-            advice.push(String::from("see why the host-side veth does not answer:"));
-            advice.push(commented(
-                Command::new("ip link show").word(name),
-                "must be UP",
-            ));
-            advice.push(commented(Command::new("cat").word(proxy), "must be 1"));
-            advice.push(commented(
-                Command::new("ip route show dev").word(name),
-                "must have the IP of the pod",
-            ));
+            advice.extend(self.why_silent(&end));
         }
         advice.push(String::from(
             "find out what took it: a late CNI DEL of an older sandbox of the same pod can take the \
@@ -149,6 +140,42 @@ impl Missing<'_> {
             ));
         }
         advice
+    }
+}
+
+impl Missing<'_> {
+    /// What shows why the other end does not answer for the gateway. For IPv4 it
+    /// answers for all addresses; of IPv6 it has the gateway's itself.
+    fn why_silent(&self, end: &VethEnd<'_>) -> Vec<String> {
+        let name = &end.device.name;
+        let (answer, must, routes) = match self.gateway {
+            IpAddr::V4(_) => {
+                let proxy = format!("/proc/sys/net/ipv4/conf/{name}/proxy_arp");
+                let proxy = Command::new("cat").word(proxy);
+                (proxy, "must be 1", "ip route show dev")
+            }
+            IpAddr::V6(_) => {
+                let held = Command::new("ip -6 addr show dev").word(name);
+                (
+                    held,
+                    "must have the IP of the gateway",
+                    "ip -6 route show dev",
+                )
+            }
+        };
+        let commands = [
+            (Command::new("ip link show").word(name), "must be UP"),
+            (answer, must),
+            (
+                Command::new(routes).word(name),
+                "must have the IP of the pod",
+            ),
+        ];
+        let steps = commands
+            .iter()
+            .filter_map(|(command, comment)| Some(commented(inside(end.entry, command)?, comment)));
+        let first = String::from("see why the host-side veth does not answer:");
+        iter::once(first).chain(steps).collect()
     }
 }
 

@@ -92,6 +92,26 @@ fn an_entry_that_got_no_answer_is_a_fault_everywhere() {
 }
 
 #[test]
+fn what_an_ipv6_gateway_lacks_is_looked_for_among_ipv6() {
+    let gateway = "fe80::1".parse().unwrap();
+    let failed = Neighbour {
+        address: gateway,
+        ..neighbour(3, "failed")
+    };
+    let mut story = node("calico", &[]);
+    let route = default_route(gateway, 3);
+    story[7] = devices(6, 100, &[veth(3, "eth0", 7)], &[route], &[failed]);
+    let found = missing(&story).unwrap();
+    let has = |part: &str| found.advice.iter().any(|step| step.contains(part));
+    assert!(has(
+        "ip neigh replace fe80::1 lladdr ee:ee:ee:ee:00:07 dev eth0 nud permanent"
+    ));
+    assert!(has("ip -6 addr show dev cali0123456789a "));
+    assert!(has("ip -6 route show dev cali0123456789a "));
+    assert!(!has("ipv4"));
+}
+
+#[test]
 fn an_entry_that_comes_and_goes_may_be_absent() {
     for plugin in ["calico", "bridge"] {
         assert_eq!(missing(&node(plugin, &[])), None, "{plugin}");

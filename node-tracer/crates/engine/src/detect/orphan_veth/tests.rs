@@ -6,6 +6,7 @@ use event::{
     Device, Event, Route, What,
     finding::{Finding, Rule, Severity},
     testing::*,
+    wording::advice::command,
 };
 
 const NOW: i64 = 1_000;
@@ -65,6 +66,24 @@ fn a_host_end_whose_peer_is_nowhere_is_an_orphan() {
             .unwrap()
             .starts_with("ip link del cali9118ebbb10b    # ")
     );
+}
+
+#[test]
+fn what_is_in_another_namespace_is_looked_at_and_removed_there() {
+    let mut story = node(veth(8, "cali0123456789a", 3), &[]);
+    story.push(found(6, 300));
+    story.push(devices(6, 300, &[veth(9, CALI, 77)], &[], &[]));
+    let commands = |story: &[Event]| -> Vec<String> {
+        let [found] = &all(story)[..] else { panic!() };
+        let commands = found.advice.iter().filter_map(|step| command(step));
+        commands.map(|it| it.command.to_owned()).collect()
+    };
+    assert_eq!(commands(&story), Vec::<String>::new(), "there is no way in");
+    story.push(holders(7, 300, &[], &["/run/netns/blue"]));
+    let way = "nsenter --net=/run/netns/blue ";
+    let is_there = |command: &String| command.starts_with(way) && command.ends_with(CALI);
+    assert!(commands(&story).iter().all(is_there));
+    assert_eq!(commands(&story).len(), 3);
 }
 
 #[test]

@@ -54,6 +54,19 @@ fn a_full_range_is_critical_and_says_what_add_will_say() {
 }
 
 #[test]
+fn what_is_cordoned_is_uncordoned_whatever_is_known() {
+    let mut story = node(network("bridge", &[range(1, 254)]), 254, 232);
+    for silent in [false, true] {
+        if silent {
+            story.push(cri_fails(11));
+        }
+        let advice = all(&story).remove(0).advice;
+        assert!(advice[0].starts_with("kubectl cordon "));
+        assert!(advice.last().unwrap().starts_with("kubectl uncordon "));
+    }
+}
+
+#[test]
 fn one_address_in_twenty_is_few() {
     let of = |last| all(&node(network("bridge", &[range(1, 254)]), last, 1));
     // 253 addresses: 12 are few, 13 are not.

@@ -55,6 +55,17 @@ fn a_device_in_a_ghost_is_trapped() {
 }
 
 #[test]
+fn a_device_whose_name_the_host_has_gets_another_one_there() {
+    let with_name = |name: &str| {
+        let mut story = unused(SANDBOX_MOUNT);
+        story.push(devices(6, 1, &[veth(2, name, 9)], &[], &[]));
+        trapped(&story).unwrap().advice.pop().unwrap()
+    };
+    assert!(with_name("eth1").contains("eth1 netns 1 name dev%d    # "));
+    assert!(with_name("eth0").contains("eth1 netns 1    # "));
+}
+
+#[test]
 fn a_device_in_a_namespace_that_is_kept_for_nothing_is_trapped() {
     let mut story = unused(SANDBOX_MOUNT);
     let found = trapped(&story).unwrap();
