@@ -5,6 +5,9 @@
 //! and a stand-in for `crictl`, which no distribution has. The stand-in
 //! ([`crictl`]) asks the real runtime, and takes what advice says and nothing else.
 
+pub mod options;
+
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -39,6 +42,8 @@ pub struct Pasted {
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
+    /// It was taken, and did what it says where that can be seen.
+    pub done: bool,
 }
 
 impl Shell {
@@ -80,16 +85,20 @@ impl Shell {
     }
 
     /// Pastes each command of a finding's advice, but those with a word to fill in;
-    /// fails if one is not taken.
+    /// fails if one does not do what it says.
     pub fn paste_all(&self, finding: &Value) -> anyhow::Result<Vec<Pasted>> {
+        self.paste(finding, &[])
+    }
+
+    /// The same but for commands of programs that the stage lacks.
+    pub fn paste(&self, finding: &Value, lacking: &[&str]) -> anyhow::Result<Vec<Pasted>> {
         let mut all = Vec::new();
         for line in commands(finding) {
-            if line.contains(FILL_IN) {
-                continue;
+            if can_be_pasted(line, lacking) {
+                let pasted = try_out(line, &|line| self.run(line))?;
+                ensure!(pasted.done, "{pasted:#?}");
+                all.push(pasted);
             }
-            let pasted = self.run(line)?;
-            ensure!(pasted.is_taken(), "{pasted:#?}");
-            all.push(pasted);
         }
         Ok(all)
     }
@@ -99,27 +108,40 @@ impl Pasted {
     fn of(line: &str, shell: &mut Command) -> anyhow::Result<Self> {
         let output = shell.output().context("start a shell")?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ok(Self {
+        let mut this = Self {
             line: line.to_owned(),
             code: output.status.code(),
             stdout: text(&output.stdout),
             stderr: text(&output.stderr),
-        })
+            done: false,
+        };
+        this.done = this.is_taken();
+        Ok(this)
     }
 
-    /// Whether the shell and the programs took it. What looks for something says by
-    /// its exit code what it has found; grep also that a process had ended.
+    /// Whether the shell and the programs took it. A verdict has exit codes of its
+    /// own. What searches may find nothing in logs, which a stage has few of, and
+    /// where its comment says so.
     fn is_taken(&self) -> bool {
-        let asks = self.line.starts_with("node-tracer ") && matches!(self.code, Some(1 | 3));
-        let greps = self.line.contains("grep ")
-            && match self.code {
-                Some(1) => true,
-                Some(2) => self.stderr.is_empty(),
-                _ => false,
-            };
-        // Two findings can advise it; its comment says that once is enough.
-        let is_there = self.stderr.contains("already mounted");
-        self.code == Some(0) || is_there || asks || greps
+        let is_verdict = ["node-tracer scan ", "node-tracer explain "]
+            .iter()
+            .any(|verdict| self.line.starts_with(verdict));
+        let is_log = |program: &&str| self.line.starts_with(program);
+        let may_be_empty = ["journalctl ", "dmesg "].iter().any(is_log)
+            || ["# must print no", "# prints nothing"]
+                .iter()
+                .any(|comment| self.line.contains(comment));
+        let is_empty = self.stdout.is_empty()
+            && self
+                .stderr
+                .lines()
+                .all(|line| line == "No journal files were found.");
+        match self.code {
+            Some(0) => true,
+            Some(1) => is_verdict || (may_be_empty && is_empty),
+            Some(3) => is_verdict,
+            _ => false,
+        }
     }
 }
 
@@ -131,25 +153,94 @@ pub fn commands(finding: &Value) -> Vec<&str> {
     steps.filter(|step| step.contains("    # ")).collect()
 }
 
-/// Programs that need what is not on every stage: a cluster, a runtime, traffic.
-const ELSEWHERE: [&str; 4] = ["calicoctl", "crictl", "kubectl", "timeout"];
+fn can_be_pasted(line: &str, lacking: &[&str]) -> bool {
+    !line.contains(FILL_IN) && !lacking.iter().any(|program| line.contains(program))
+}
+
+/// Pastes a line, and looks whether it did what it says and nothing beside that.
+fn try_out(line: &str, run: &dyn Fn(&str) -> anyhow::Result<Pasted>) -> anyhow::Result<Pasted> {
+    let command = line.split("    # ").next().unwrap_or(line);
+    let words: Vec<&str> = command.split(' ').collect();
+    let (way, words) = match words.as_slice() {
+        ["nsenter", way, words @ ..] => (format!("nsenter {way} "), words),
+        words => (String::new(), words),
+    };
+    // Devices with their peers, neighbours, and sandboxes, by their first words.
+    let listed = || -> anyhow::Result<BTreeSet<String>> {
+        let list = run(&format!("{way}ip -br link; {way}ip neigh; crictl pods"))?;
+        let firsts = list
+            .stdout
+            .lines()
+            .filter_map(|line| line.split(' ').next());
+        Ok(firsts.map(str::to_owned).collect())
+    };
+    let is = |test: String| Ok::<_, anyhow::Error>(run(&test)?.code == Some(0));
+    let before = listed()?;
+    let mut pasted = run(line)?;
+    let after = listed()?;
+    let gone: Vec<&String> = before.difference(&after).collect();
+    let only = |is_its: &dyn Fn(&str) -> bool| !gone.is_empty() && gone.iter().all(|it| is_its(it));
+    pasted.done &= match *words {
+        ["ip", "link", "del", name] => only(&|it| it.split('@').any(|part| part == name)),
+        [
+            "ip",
+            "neigh",
+            "replace",
+            address,
+            "lladdr",
+            mac,
+            "dev",
+            device,
+            ..,
+        ] => {
+            let entry = run(&format!("{way}ip neigh show {address} dev {device}"))?;
+            let is_written = entry.stdout.contains(&format!("lladdr {mac} PERMANENT"));
+            is_written && gone.is_empty()
+        }
+        ["crictl", "stopp", id, ..] | ["crictl", "rmp", id] => only(&|it| it.starts_with(id)),
+        ["umount", path, "&&", ..] => is(format!("test ! -e {path}"))?,
+        ["mountpoint", "-q", path, ..] => is(format!("mountpoint -q {path}"))?,
+        ["cp", "-n", _, file] => is(format!("test -e {file}"))?,
+        ["kill", "-9", ref pids @ ..] => {
+            let ended = pids
+                .iter()
+                .map(|pid| format!("! grep -q '^State:.[^ZD]' /proc/{pid}/status 2>/dev/null"));
+            let ended: Vec<String> = ended.collect();
+            is(format!("sleep 0.2; {}", ended.join(" && ")))?
+        }
+        _ => true,
+    };
+    Ok(pasted)
+}
+
+/// What a staged node of the zoo lacks: a cluster, traffic, and the minute that a
+/// plan takes.
+const ELSEWHERE: [&str; 4] = ["calicoctl", "kubectl", "node-tracer repair", "tcpdump"];
 
 /// The helper that pastes, where it is, all commands of the findings in a file of
-/// records, but those with a word to fill in. It says what was not taken.
+/// records, but those with a word to fill in. It says which did what they say.
+/// What two findings advise is pasted once.
 pub(crate) fn paste_all(file: &str) -> anyhow::Result<()> {
-    for line in fs::read_to_string(file)?.lines() {
-        let record: Value = serde_json::from_str(line)?;
+    let run = |line: &str| {
+        let mut shell = Command::new("sh");
+        Pasted::of(line, shell.args(["-c", line]).stdin(Stdio::null()))
+    };
+    let mut printed = BTreeSet::new();
+    for record in fs::read_to_string(file)?.lines() {
+        let record: Value = serde_json::from_str(record)?;
         for line in commands(&record) {
-            if ELSEWHERE.iter().any(|program| line.contains(program)) || line.contains(FILL_IN) {
+            if !printed.insert(line.to_owned()) {
                 continue;
             }
-            let mut shell = Command::new("sh");
-            let pasted = Pasted::of(line, shell.args(["-c", line]).stdin(Stdio::null()))?;
-            let taken = pasted.is_taken();
-            let (code, stderr) = (pasted.code, pasted.stderr);
-            let of = &record["rule"];
-            let record = json!({ "type": "pasted", "rule": of, "line": line, "taken": taken, "code": code, "stderr": stderr });
-            println!("{record}");
+            let mut told = json!({ "type": "printed", "rule": record["rule"], "line": line });
+            if can_be_pasted(line, &ELSEWHERE) {
+                let Pasted {
+                    code, stderr, done, ..
+                } = try_out(line, &run)?;
+                let pasted = json!({ "done": done, "code": code, "stderr": stderr });
+                told["pasted"] = pasted;
+            }
+            println!("{told}");
         }
     }
     Ok(())
@@ -173,7 +264,12 @@ pub(crate) fn crictl(args: &[String]) -> anyhow::Result<()> {
             cri.remove_sandbox(id)?;
             println!("Removed sandbox {id}");
         }
-        ["pods", "--id", id] => {
+        ["pods", id @ ..] => {
+            let id = match id {
+                ["--id", id] => id,
+                [] => "",
+                _ => bail!("crictl pods has no stand-in for {id:?}"),
+            };
             println!("POD ID   CREATED   STATE   NAME   NAMESPACE   ATTEMPT   RUNTIME");
             for one in cri.sandboxes()?.iter().filter(|one| one.id.starts_with(id)) {
                 let state = if one.state == 0 { "Ready" } else { "NotReady" };

@@ -217,7 +217,8 @@ async fn respond(
     if lock(&script).mood == Mood::Silent {
         return std::future::pending().await;
     }
-    let answer = answer(&method, body.as_deref().unwrap_or_default(), &lock(&script));
+    let body = body.as_deref().unwrap_or_default();
+    let answer = answer(&method, body, &mut lock(&script));
     let (status, mut frame) = match answer {
         Some(message) => {
             let length = u32::try_from(message.len()).unwrap_or_default();
@@ -239,7 +240,17 @@ async fn respond(
 }
 
 /// The message, or `None` for "not found".
-fn answer(method: &str, body: &[u8], script: &Script) -> Option<Vec<u8>> {
+fn answer(method: &str, body: &[u8], script: &mut Script) -> Option<Vec<u8>> {
+    if let "StopPodSandbox" | "RemovePodSandbox" = method {
+        let asked = StatusRequest::decode(body.get(5..)?).ok()?;
+        // A part of an ID is enough, as in containerd.
+        let mut ids = script.sandboxes.keys();
+        let id = ids.find(|id| id.starts_with(&asked.id))?.clone();
+        match method {
+            "StopPodSandbox" => script.sandboxes.get_mut(&id)?.ready = false,
+            _ => drop(script.sandboxes.remove(&id)),
+        }
+    }
     let all = match script.mood {
         Mood::Empty => &BTreeMap::new(),
         Mood::Well | Mood::InPart | Mood::Silent => &script.sandboxes,
@@ -257,7 +268,7 @@ fn answer(method: &str, body: &[u8], script: &Script) -> Option<Vec<u8>> {
         }
         "PodSandboxStatus" => {
             let asked = StatusRequest::decode(body.get(5..)?).ok()?;
-            let sandbox = all.get(&asked.id)?;
+            let sandbox = all.iter().find(|(id, _)| id.starts_with(&asked.id))?.1;
             let mut addresses = sandbox.addresses.iter().map(ToString::to_string);
             let network = Network {
                 ip: addresses.next().unwrap_or_default(),

@@ -26,7 +26,7 @@ mod situation;
 mod traced;
 mod users;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::process::{Command, Stdio};
@@ -273,19 +273,20 @@ fn zoo_of_staged_nodes() -> anyhow::Result<()> {
         }
     }
     let came = play(&rows, |row| node::run(row, Mode::Look))?;
-    let mut pasted = BTreeSet::new();
+    // By rule: how many commands were pasted, and how many printed.
+    let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for (row, came) in rows.iter().zip(came) {
-        for record in came.iter().flatten().filter(|it| it["type"] == "pasted") {
-            let program = record["line"].as_str().and_then(|it| it.split(' ').next());
-            pasted.insert(format!(
-                "{}: {}",
-                record["rule"],
-                program.unwrap_or_default()
-            ));
+        for record in came.iter().flatten().filter(|it| it["type"] == "printed") {
+            let count = counts.entry(record["rule"].to_string()).or_default();
+            count.0 += usize::from(record["pasted"].is_object());
+            count.1 += 1;
         }
         table.row(row.name, &row.expect, came);
     }
-    println!("        pasted: {pasted:?}");
+    let pasted: usize = counts.values().map(|(pasted, _)| pasted).sum();
+    let printed: usize = counts.values().map(|(_, printed)| printed).sum();
+    println!("        pasted: {pasted} of {printed} commands: {counts:?}");
+    ensure!(pasted > 0 || wanted().is_some(), "nothing was pasted");
     table.end()
 }
 

@@ -1,5 +1,6 @@
 //! What an expert expects of a verdict, and what came.
 
+use node_tracer_tests::paste::{commands, options};
 use serde_json::Value;
 
 #[derive(Clone, Debug)]
@@ -309,7 +310,10 @@ pub(super) fn failures(expect: &[Expect], records: &[Value]) -> Vec<String> {
             }
         }
     }
-    let refused = |record: &&Value| record["taken"] == false;
+    for line in found.iter().flat_map(|finding| commands(finding)) {
+        failures.extend(options::fault(line));
+    }
+    let refused = |record: &&Value| record["pasted"]["done"] == false;
     for pasted in records.iter().filter(refused) {
         failures.push(format!("pasted in vain: {pasted}"));
     }

@@ -664,7 +664,13 @@ impl Node<'_> {
             text.push_str(&tool(&format!("explain {subject}")));
         }
         if situation.is_sick() {
-            text.push_str("PATH=/run/zoo:$PATH /run/zoo/self stage-helper paste /tmp/scan.jsonl\n");
+            text.push_str(concat!(
+                "mkdir -p /run/containerd\n",
+                "ln -s /run/zoo/cri.sock /run/containerd/containerd.sock\n",
+                "printf '#!/bin/sh\\nexec /run/zoo/self stage-helper crictl \"$@\"\\n' > /run/zoo/crictl\n",
+                "chmod 755 /run/zoo/crictl\n",
+                "PATH=/run/zoo:$PATH /run/zoo/self stage-helper paste /tmp/scan.jsonl\n",
+            ));
         }
         Ok(text)
     }
