@@ -8,7 +8,9 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::containerd::{Containerd, Sandbox, Setup};
 use node_tracer_tests::look::NODE;
+use node_tracer_tests::paste::Shell;
 use node_tracer_tests::pods::{Pod, PodsFile};
+use node_tracer_tests::process;
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::scripted::calico::{Calico, Keyed};
 use node_tracer_tests::test;
@@ -18,6 +20,8 @@ use serde_json::Value;
 
 /// For a call of the runtime.
 const LIMIT: Duration = Duration::from_secs(20);
+/// For what is said after a minute.
+const LATE: Duration = Duration::from_secs(100);
 /// For what could be said wrongly to be said.
 const LATER: Duration = Duration::from_secs(4);
 /// As long as a newer sandbox is looked at after a DEL.
@@ -223,6 +227,57 @@ fn stale_del_that_takes_the_new_pod_down_is_harmful() -> anyhow::Result<()> {
     );
     let ended = tracer.stop()?;
     never_says(&ended, "harmless")
+}
+
+/// What this node has none of.
+const LACKING: [&str; 2] = ["calicoctl", "kubectl"];
+
+test!(
+    NODE,
+    stale_del_its_retries_and_a_missing_del_end_as_their_advice_says
+);
+fn stale_del_its_retries_and_a_missing_del_end_as_their_advice_says() -> anyhow::Result<()> {
+    let mut stage = Stage::new(Keyed::ByName)?;
+    let shell = Shell::on(&stage.node)?;
+    let mut tracer = stage.trace()?;
+    // One loses its namespace, and nobody calls DEL: that counts after a minute.
+    let (pod, lost) = stage.start("lost-0")?;
+    stage.pods.remove(&pod)?;
+    let path = lost.netns_path.as_deref().context("no path")?.display();
+    process::signal(lost.pid, libc::SIGKILL)?;
+    let unmounted = shell.run(&format!("umount {path} && rm {path}"))?;
+    ensure!(unmounted.done, "{unmounted:#?}");
+
+    let (old, new) = stage.old_and_new()?;
+    stage.calico.set_datastore(false)?;
+    for _ in 0..2 {
+        ensure!(stage.node.stop(&old, LIMIT).is_err(), "DEL fails again");
+    }
+    stage.calico.set_datastore(true)?;
+    let is_retry = |record: &Value| is_finding(record, "del-retry");
+    let retried = tracer.wait_for("del-retry", SOON, is_retry)?;
+    let pasted = shell.paste(&retried, &LACKING)?;
+    ensure!(pasted.len() == 2, "{pasted:#?}");
+    ensure!(pasted[1].stdout.contains(&old.id), "{pasted:#?}");
+
+    stage.stop(&old)?;
+    let stale = verdict(&mut tracer, &old, "harmful")?;
+    shell.paste(&stale, &LACKING)?;
+    let listed = |sandbox: &Sandbox| -> anyhow::Result<bool> {
+        let all = stage.node.cri().sandboxes()?;
+        Ok(all.iter().any(|one| one.id == sandbox.id))
+    };
+    ensure!(!listed(&old)? && listed(&new)?, "the old one goes, alone");
+
+    let is_lost =
+        |record: &Value| is_finding(record, "missing-del") && record.to_string().contains(&lost.id);
+    let missing = tracer.wait_for("missing-del", LATE, is_lost)?;
+    shell.paste(&missing, &LACKING)?;
+    ensure!(!listed(&lost)? && listed(&new)?, "the lost one goes, alone");
+    tracer.wait_for("missing-del: resolved", SOON, |record| {
+        is_lost(record) && record["state"] == "resolved"
+    })?;
+    tracer.stop().map(drop)
 }
 
 test!(NODE, stale_del_that_the_plugin_guards_against_is_harmless);

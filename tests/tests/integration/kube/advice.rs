@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, ensure};
@@ -12,12 +13,15 @@ use node_tracer_tests::paste::{Shell, commands};
 use node_tracer_tests::process::state;
 use node_tracer_tests::scratch::container_id;
 use node_tracer_tests::stage::Need;
-use node_tracer_tests::tracer::{names_address, netns_of};
+use node_tracer_tests::tracer::{command, is_finding, names_address, netns_of};
 use node_tracer_tests::{test, wait};
 
 use serde_json::Value;
 
-use super::SOON;
+use super::{SOON, trace};
+
+/// For what the kubelet tries several times.
+const LATE: Duration = Duration::from_secs(120);
 
 const NEEDS: &[Need] = &{
     const KUBECTL: Need = Need::Program("kubectl", "kubernetes-client");
@@ -54,6 +58,13 @@ fn sleeper(name: &str) -> PodSpec<'_> {
         volume: None,
         grace: 0,
     }
+}
+
+/// The findings of some rules in what somebody wrote.
+fn replayed(file: &Path, rule: &str) -> anyhow::Result<Vec<Value>> {
+    let file = file.display().to_string();
+    let look = look::run(&mut command(&["replay", "-o", "json", &file])?)?;
+    Ok(look.findings(rule).into_iter().cloned().collect())
 }
 
 /// Whether a step's command is whole on a line of its own; its comment may be on
@@ -111,7 +122,7 @@ fn kube_each_command_of_a_ghosts_advice_does_what_it_says() -> anyhow::Result<()
                 fs::read(&file)?.is_empty() && other.sandbox.ip != Some(address)
             }
             "cordon" => is_cordoned(kube)?,
-            "mount" => state(stuck.pid) == Some('D'),
+            "mountpoint" => state(stuck.pid) == Some('D'),
             "echo" => {
                 wait::until("the reader to end", SOON, || {
                     Ok(matches!(state(stuck.pid), None | Some('Z')).then_some(()))
@@ -130,7 +141,7 @@ fn kube_each_command_of_a_ghosts_advice_does_what_it_says() -> anyhow::Result<()
     let all = [
         "cp",
         "cordon",
-        "mount",
+        "mountpoint",
         "echo",
         "crictl",
         "node-tracer",
@@ -219,5 +230,59 @@ fn kube_pod_with_anothers_ip_is_recreated_as_its_advice_says() -> anyhow::Result
     let objects = (kube.object(&right.pod)?, kube.object(&wrong.pod)?);
     ensure!(matches!(objects, (Some(_), None)), "{pasted:#?}");
     ensure!(!is_cordoned(&kube)?, "{pasted:#?}");
+    Ok(())
+}
+
+test!(NEEDS, kube_pod_that_gets_no_ip_gets_one_as_each_advice_says);
+/// All IPs are reserved for containers that are gone: the kubelet makes a sandbox
+/// again and again, and none gets an IP.
+fn kube_pod_that_gets_no_ip_gets_one_as_each_advice_says() -> anyhow::Result<()> {
+    let kube = Kube::start(&[])?;
+    let shell = kube.shell()?;
+    let first = kube.run_pod(&sleeper("first"))?;
+    let own = first.sandbox.ip.context("no address")?;
+    let store = kube.node().store();
+    let day = SystemTime::now() - Duration::from_secs(24 * 3600);
+    let others = (1..8).map(|more| Ipv4Addr::from((u32::from(own) & !7) + more));
+    let others: Vec<_> = others.filter(|ip| *ip != own).collect();
+    for ip in &others {
+        let file = store.join(ip.to_string());
+        fs::write(&file, format!("{}\r\neth0", container_id()?))?;
+        fs::File::options()
+            .write(true)
+            .open(&file)?
+            .set_modified(day)?;
+    }
+    let mut tracer = trace(&kube, &[])?;
+    let pod = kube.create_pod(&sleeper("late"))?;
+    let mut findings = Vec::new();
+    for rule in ["add-failed", "sandbox-churn"] {
+        let is_its =
+            |record: &Value| is_finding(record, rule) && record["pod"]["name"] == pod.name.as_str();
+        findings.push(tracer.wait_for(rule, LATE, is_its)?);
+    }
+    let of_log = replayed(&kube.scratch().join("kubelet.log"), "sandbox-create-failed")?;
+    findings.push(
+        of_log
+            .into_iter()
+            .next_back()
+            .context("nothing in the log")?,
+    );
+    let look = scan(&shell, "")?;
+    findings.push(look.the("range-exhausted")?.clone());
+    let mut pasted = Vec::new();
+    for finding in &findings {
+        let all = shell.paste_all(finding)?;
+        ensure!(!all.is_empty(), "{finding:#}");
+        pasted.extend(all);
+    }
+    let left = others
+        .iter()
+        .filter(|ip| store.join(ip.to_string()).exists());
+    // The pod has one of them by now.
+    ensure!(left.count() <= 1, "{pasted:#?}");
+    ensure!(store.join(own.to_string()).exists(), "{pasted:#?}");
+    ensure!(!is_cordoned(&kube)?, "{pasted:#?}");
+    kube.wait_until_running(&pod)?;
     Ok(())
 }
