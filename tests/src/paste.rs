@@ -199,7 +199,7 @@ fn try_out(line: &str, run: &dyn Fn(&str) -> anyhow::Result<Pasted>) -> anyhow::
         }
         ["crictl", "stopp", id, ..] | ["crictl", "rmp", id] => only(&|it| it.starts_with(id)),
         ["umount", path, "&&", ..] => is(format!("test ! -e {path}"))?,
-        ["mountpoint", "-q", path, ..] => is(format!("mountpoint -q {path}"))?,
+        ["findmnt", "-t", kind, ..] => is(format!("findmnt -t {kind}"))?,
         ["cp", "-n", _, file] => is(format!("test -e {file}"))?,
         ["kill", "-9", ref pids @ ..] => {
             let ended = pids

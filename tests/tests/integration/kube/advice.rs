@@ -122,7 +122,7 @@ fn kube_each_command_of_a_ghosts_advice_does_what_it_says() -> anyhow::Result<()
                 fs::read(&file)?.is_empty() && other.sandbox.ip != Some(address)
             }
             "cordon" => is_cordoned(kube)?,
-            "mountpoint" => state(stuck.pid) == Some('D'),
+            "findmnt" => state(stuck.pid) == Some('D'),
             "echo" => {
                 wait::until("the reader to end", SOON, || {
                     Ok(matches!(state(stuck.pid), None | Some('Z')).then_some(()))
@@ -141,7 +141,7 @@ fn kube_each_command_of_a_ghosts_advice_does_what_it_says() -> anyhow::Result<()
     let all = [
         "cp",
         "cordon",
-        "mountpoint",
+        "findmnt",
         "echo",
         "crictl",
         "node-tracer",
