@@ -165,13 +165,15 @@ fn try_out(line: &str, run: &dyn Fn(&str) -> anyhow::Result<Pasted>) -> anyhow::
         ["nsenter", way, words @ ..] => (format!("nsenter {way} "), words),
         words => (String::new(), words),
     };
-    // Devices with their peers, neighbours, and sandboxes, by their first words.
+    // What is beside that which it is about.
+    let all = match *words {
+        ["ip", object @ ("link" | "neigh"), ..] => format!("{way}ip -br {object}"),
+        ["crictl", "stopp" | "rmp", ..] => String::from("crictl pods"),
+        _ => String::from("true"),
+    };
     let listed = || -> anyhow::Result<BTreeSet<String>> {
-        let list = run(&format!("{way}ip -br link; {way}ip neigh; crictl pods"))?;
-        let firsts = list
-            .stdout
-            .lines()
-            .filter_map(|line| line.split(' ').next());
+        let list = run(&all)?.stdout;
+        let firsts = list.lines().filter_map(|line| line.split(' ').next());
         Ok(firsts.map(str::to_owned).collect())
     };
     let is = |test: String| Ok::<_, anyhow::Error>(run(&test)?.code == Some(0));
@@ -182,18 +184,8 @@ fn try_out(line: &str, run: &dyn Fn(&str) -> anyhow::Result<Pasted>) -> anyhow::
     let only = |is_its: &dyn Fn(&str) -> bool| !gone.is_empty() && gone.iter().all(|it| is_its(it));
     pasted.done &= match *words {
         ["ip", "link", "del", name] => only(&|it| it.split('@').any(|part| part == name)),
-        [
-            "ip",
-            "neigh",
-            "replace",
-            address,
-            "lladdr",
-            mac,
-            "dev",
-            device,
-            ..,
-        ] => {
-            let entry = run(&format!("{way}ip neigh show {address} dev {device}"))?;
+        ["ip", "neigh", "replace", address, "lladdr", mac, ..] => {
+            let entry = run(&format!("{way}ip neigh show {address}"))?;
             let is_written = entry.stdout.contains(&format!("lladdr {mac} PERMANENT"));
             is_written && gone.is_empty()
         }
