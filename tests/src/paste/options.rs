@@ -44,16 +44,18 @@ pub fn fault(line: &str) -> Option<String> {
         return None;
     }
     let mut shells = ["bash", "sh"].into_iter();
-    let unparsed = shells.find_map(|shell| {
-        let errors = said(shell, &["-n", "-c", line]).unwrap_or_default();
-        (!errors.is_empty()).then_some(errors)
-    });
+    let unparsed = shells.find_map(|shell| unparsed(shell, line));
     let command = line.split("    # ").next().unwrap_or(line);
     let fault = unparsed.or_else(|| programs(command).iter().find_map(|words| misused(words)));
     if fault.is_none() {
         good().insert(shape);
     }
     fault.map(|fault| format!("{line}: {fault}"))
+}
+
+/// What a shell says against a line, if it says anything.
+fn unparsed(shell: &str, line: &str) -> Option<String> {
+    said(shell, &["-n", "-c", line]).filter(|errors| !errors.is_empty())
 }
 
 /// The programs of a line, each with its words.
@@ -85,7 +87,8 @@ fn misused(words: &[String]) -> Option<String> {
     let (program, words) = words.split_first()?;
     match (*program, words) {
         ("nsenter", [way, inner @ ..]) if way.starts_with("--net=") => return inner_misused(inner),
-        ("timeout", [_, inner @ ..]) => return inner_misused(inner),
+        ("flock" | "timeout", [_, inner @ ..]) => return inner_misused(inner),
+        ("sh", [.., "-Cc", script]) => return unparsed("sh", script),
         // Builtins of the shell.
         ("echo" | "kill", _) => return None,
         _ => {}
