@@ -123,12 +123,14 @@ impl Pasted {
     /// own. What searches may find nothing in logs, which a stage has few of, and
     /// where its comment says so.
     fn is_taken(&self) -> bool {
-        let is_verdict = ["node-tracer scan ", "node-tracer explain "]
+        let verdicts = ["scan ", "explain ", "repair --plan "];
+        let is_verdict = verdicts
+            .map(|verdict| format!("node-tracer {verdict}"))
             .iter()
             .any(|verdict| self.line.starts_with(verdict));
         let is_log = |program: &&str| self.line.starts_with(program);
         let may_be_empty = ["journalctl ", "dmesg "].iter().any(is_log)
-            || ["# must print no", "# prints nothing"]
+            || ["# must print no", "# prints nothing", ", if any"]
                 .iter()
                 .any(|comment| self.line.contains(comment));
         let is_empty = self.stdout.is_empty()
@@ -139,6 +141,8 @@ impl Pasted {
         match self.code {
             Some(0) => true,
             Some(1) => is_verdict || (may_be_empty && is_empty),
+            // A process that has ended meanwhile has no file to search.
+            Some(2) => may_be_empty && is_empty && self.line.starts_with("grep "),
             Some(3) => is_verdict,
             _ => false,
         }
@@ -191,7 +195,8 @@ fn try_out(line: &str, run: &dyn Fn(&str) -> anyhow::Result<Pasted>) -> anyhow::
         }
         ["crictl", "stopp", id, ..] | ["crictl", "rmp", id] => only(&|it| it.starts_with(id)),
         ["umount", path, "&&", ..] => is(format!("test ! -e {path}"))?,
-        ["findmnt", "-t", kind, ..] => is(format!("findmnt -t {kind}"))?,
+        ["findmnt", path, ..] => is(format!("findmnt {path}"))?,
+        ["node-tracer", "repair", "--plan", file] => is(format!("test -s {file}"))?,
         ["cp", "-n", _, file] => is(format!("test -e {file}"))?,
         ["kill", "-9", ref pids @ ..] => {
             let ended = pids
@@ -217,6 +222,8 @@ pub(crate) fn paste_all(file: &str) -> anyhow::Result<()> {
         let mut shell = Command::new("sh");
         Pasted::of(line, shell.args(["-c", line]).stdin(Stdio::null()))
     };
+    let no_runtime = (!Path::new(SOCKET).exists()).then_some("crictl");
+    let lacking: Vec<&str> = ELSEWHERE.into_iter().chain(no_runtime).collect();
     let mut printed = BTreeSet::new();
     for record in fs::read_to_string(file)?.lines() {
         let record: Value = serde_json::from_str(record)?;
@@ -225,7 +232,7 @@ pub(crate) fn paste_all(file: &str) -> anyhow::Result<()> {
                 continue;
             }
             let mut told = json!({ "type": "printed", "rule": record["rule"], "line": line });
-            if can_be_pasted(line, &ELSEWHERE) {
+            if can_be_pasted(line, &lacking) {
                 let Pasted {
                     code, stderr, done, ..
                 } = try_out(line, &run)?;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::kube::incident::KubeIncident;
@@ -253,6 +253,7 @@ fn kube_pod_that_gets_no_ip_gets_one_as_each_advice_says() -> anyhow::Result<()>
             .open(&file)?
             .set_modified(day)?;
     }
+    let written = Instant::now();
     let mut tracer = trace(&kube, &[])?;
     let pod = kube.create_pod(&sleeper("late"))?;
     let mut findings = Vec::new();
@@ -270,6 +271,8 @@ fn kube_pod_that_gets_no_ip_gets_one_as_each_advice_says() -> anyhow::Result<()>
     );
     let look = scan(&shell, "")?;
     findings.push(look.the("range-exhausted")?.clone());
+    // What has been written within a minute may be a container's that starts.
+    wait::pause(Duration::from_secs(62).saturating_sub(written.elapsed()))?;
     let mut pasted = Vec::new();
     for finding in &findings {
         let all = shell.paste_all(finding)?;

@@ -22,7 +22,7 @@ pub struct Hint {
 /// Shows the FUSE connections where the host does not. It is short enough for a
 /// block of 100 columns.
 pub(in crate::detect) const MOUNT_CONTROL: &str =
-    "findmnt -t fusectl || mount -t fusectl none /sys/fs/fuse/connections";
+    "findmnt /sys/fs/fuse/connections || mount -t fusectl none /sys/fs/fuse/connections";
 
 /// The disks, and what the kernel says of them.
 const DISKS: &[(&str, &str)] = &[

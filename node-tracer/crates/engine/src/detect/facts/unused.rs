@@ -264,7 +264,7 @@ pub fn release(entry: &NetnsEntry) -> Vec<String> {
             ));
             let whose = Command::new("grep -ls").word(path.file_name().unwrap_or_default());
             let whose = whose.own("/proc/[0-9]*/mountinfo");
-            steps.push(commented(whose, "the PIDs that still see the mount"));
+            steps.push(commented(whose, "which PIDs still see the mount, if any"));
             // By the node's own program: one in there is whatever its owner has put
             // there.
             let unmount = Command::new("umount -N PID").word(path);

@@ -43,7 +43,11 @@ impl GhostReport<'_, '_> {
         }
         self.advise_on_reservations(&mut advice);
         self.advise_on_holder(&mut advice);
-        if let Some(id) = &self.ghost.entry.sandbox.id {
+        // What the runtime does not have it cannot remove.
+        let all = answering(self.view.model);
+        let is_gone = |id: &&String| all.is_some_and(|all| all.of_container(id).is_none());
+        let id = self.ghost.entry.sandbox.id.as_ref();
+        if let Some(id) = id.filter(|id| !is_gone(id)) {
             let command = remove_sandbox(id);
             advice.push(commented(
                 command,

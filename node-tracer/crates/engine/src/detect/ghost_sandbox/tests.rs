@@ -44,6 +44,19 @@ fn phase(finding: &Finding) -> Phase {
 }
 
 #[test]
+fn a_sandbox_that_the_runtime_does_not_have_is_not_removed_there() {
+    let is_removed = |events: &[Event]| {
+        let story = [&ghost_story()[..], events].concat();
+        let advice = ghost(&story, 80).unwrap().advice;
+        advice.iter().any(|step| step.starts_with("crictl stopp "))
+    };
+    let listed = sandbox("sandbox-old", 100, OLD);
+    assert!(is_removed(&[]) && is_removed(&[cri(63, &[listed])]));
+    assert!(is_removed(&[half_of_cri(63, &[])]), "it may have it");
+    assert!(!is_removed(&[cri(63, &[])]));
+}
+
+#[test]
 fn without_a_pod_list_there_is_no_verdict() {
     let story = without(|what| matches!(what, What::PodsListed { .. }));
     let mut node = Node::of(&story);
