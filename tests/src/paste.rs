@@ -4,6 +4,12 @@
 //! Its programs are the machine's own, with two in front of them: the tracer,
 //! and a stand-in for `crictl`, which no distribution has. The stand-in
 //! ([`crictl`]) asks the real runtime, and takes what advice says and nothing else.
+//!
+//! What no stage has is not pasted: the commands of trapped-device (hardware) and
+//! netns-teardown-stall (a kernel that does not let go), those of calicoctl,
+//! tcpdump, arping and terway-cli, and those with a word to fill in. Whether a
+//! shell parses them, and their programs have their options, is asked of them,
+//! too ([`options`]).
 
 pub mod options;
 
