@@ -272,7 +272,7 @@ fn zoo_of_staged_nodes() -> anyhow::Result<()> {
             None => rows.push(situation),
         }
     }
-    let came = play(&rows, |row| node::run(row, Mode::Look))?;
+    let came = play(&rows, |row| node::run(row, Mode::SnapshotRun))?;
     let mut pasted = BTreeSet::new();
     for (row, came) in rows.iter().zip(came) {
         for record in came.iter().flatten().filter(|it| it["type"] == "pasted") {

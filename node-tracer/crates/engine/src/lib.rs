@@ -14,13 +14,13 @@
     )
 )]
 
+pub mod confirm;
 pub mod detect;
 pub mod eni;
 pub mod explain;
 mod incident;
 #[cfg(any(test, feature = "testing"))]
 pub mod law;
-pub mod looks;
 pub mod model;
 pub mod summary;
 

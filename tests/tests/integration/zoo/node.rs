@@ -568,7 +568,7 @@ fn containers(pod: &Pod) -> Vec<(String, String)> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// `scan`, and `explain` where the row asks for it.
-    Look,
+    SnapshotRun,
     /// `trace` for a few seconds. It needs the host's PID namespace: processes
     /// of others are seen, too.
     Trace,
@@ -689,7 +689,7 @@ impl Node<'_> {
             let threshold = situation.stall.unwrap_or("50ms");
             write!(options, " --stall-threshold {threshold}")?;
         }
-        let server = self.mode == Mode::Look;
+        let server = self.mode == Mode::SnapshotRun;
         match situation.api {
             Api::None => options.push_str(" --pods none"),
             Api::File(namespaces) => self.pods_file(namespaces, text, &mut options)?,
@@ -746,7 +746,7 @@ impl Node<'_> {
             writeln!(outer, "mkdir -p {folder}; echo $$ > {folder}/cgroup.procs")?;
         }
         let processes = match self.mode {
-            Mode::Look => "-p -f --kill-child",
+            Mode::SnapshotRun => "-p -f --kill-child",
             Mode::Trace => "",
         };
         let at = self.scratch.path().display();
@@ -837,7 +837,7 @@ impl Node<'_> {
             .filter_map(|line| serde_json::from_str(line).ok());
         records
             .filter(|record: &Value| {
-                self.mode == Mode::Look || record["type"] != "finding" || ours(record)
+                self.mode == Mode::SnapshotRun || record["type"] != "finding" || ours(record)
             })
             .collect()
     }

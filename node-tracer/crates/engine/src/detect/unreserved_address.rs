@@ -16,7 +16,7 @@
 //! A CNI DEL of the sandbox, begun or ended, explains it. That another namespace of
 //! this node has the address, too, is duplicate-address, which asks the store itself.
 
-mod telling;
+mod finding;
 
 use std::{net::IpAddr, path::Path, time::Duration};
 
@@ -26,7 +26,7 @@ use crate::{
         facts::{
             conflicts, ghosts,
             inner::is_inner,
-            ipam::{self, Giver, Ipam},
+            ipam::{self, Allocator, Ipam},
         },
         heard, is_routable,
     },
@@ -35,7 +35,7 @@ use crate::{
         allocation::{Allocation, StoreAnswer},
         attachment::ListedStore,
         netns::NetnsEntry,
-        pods::Standing,
+        pods::PodPresence,
     },
 };
 use event::{ReservationHolder, StoreKind, clock::Timestamp, finding::Finding};
@@ -51,7 +51,7 @@ struct Unreserved<'a> {
     entry: &'a NetnsEntry,
     address: IpAddr,
     added: Timestamp,
-    giver: Giver,
+    allocator: Allocator,
     kind: StoreKind,
     known: &'a Allocation,
     answer: &'a StoreAnswer,
@@ -117,7 +117,7 @@ fn lives<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> bool {
     let is_going = sandbox.del.is_some() || sandbox.deleting.is_some();
     let listed = heard(view.model).and_then(|list| list.of_container(id));
     let is_ready = listed.is_some_and(|listed| listed.ready == Some(true));
-    let stays = sandbox.standing == Standing::Listed && is_ready;
+    let stays = sandbox.presence == PodPresence::Listed && is_ready;
     stays
         && !is_going
         && sandbox.uid().is_some()
@@ -146,11 +146,11 @@ impl<'a> Unreserved<'a> {
         }
         // Who has an address that another one on this node has, too, is the matter
         // of duplicate-address.
-        if !conflicts::rivals(view, entry, address).is_empty() {
+        if !conflicts::other_owners(view, entry, address).is_empty() {
             return None;
         }
-        let giver = ipam::named_giver(view, entry, address)?;
-        let Ipam::Store(kind) = giver.ipam else {
+        let allocator = ipam::named_giver(view, entry, address)?;
+        let Ipam::Store(kind) = allocator.ipam else {
             return None;
         };
         let store = folder(model, entry);
@@ -168,7 +168,7 @@ impl<'a> Unreserved<'a> {
             entry,
             address,
             added,
-            giver,
+            allocator,
             kind,
             known,
             answer,
