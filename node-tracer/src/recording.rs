@@ -78,7 +78,7 @@ pub(crate) enum Marker {
     /// What the run could see, as its coverage record said it.
     Coverage { signals: Vec<CoverageItem> },
     /// scan: a look was taken in as a whole.
-    Snapshot,
+    Looked,
     /// scan: no other look follows that could confirm what is doubtful.
     Judged,
     /// The run ended of its own accord, and this is all.

@@ -296,7 +296,7 @@ impl Scan {
             self.tick()?;
         }
         self.looks.looked();
-        self.note(&Marker::Snapshot)?;
+        self.note(&Marker::Looked)?;
         for finding in self.looks.engine().open() {
             tracing::debug!(
                 "{} {}: {}",

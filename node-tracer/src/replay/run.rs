@@ -166,12 +166,12 @@ impl Run {
                     self.cover()?;
                 }
             }
-            (Marker::Snapshot, Telling::Confirmation(looks)) => looks.looked(),
+            (Marker::Looked, Telling::Confirmation(looks)) => looks.looked(),
             (Marker::Judged, Telling::Confirmation(looks)) => {
                 looks.judged();
                 self.pending = false;
             }
-            (Marker::Snapshot | Marker::Judged, Telling::Stream(_)) => {}
+            (Marker::Looked | Marker::Judged, Telling::Stream(_)) => {}
             (Marker::Ended { time }, _) => self.ended = Some(time),
         }
         Ok(())

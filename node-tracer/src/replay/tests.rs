@@ -280,9 +280,9 @@ fn a_scan_is_told_as_it_was() {
     lived.judged();
     let mut lines = vec![header("scan")];
     lines.extend(first.iter().map(line));
-    lines.push(line(&Marker::Snapshot));
+    lines.push(line(&Marker::Looked));
     lines.extend(second.iter().map(line));
-    lines.push(line(&Marker::Snapshot));
+    lines.push(line(&Marker::Looked));
     lines.push(line(&Marker::Judged));
     lines.push(line(&Marker::Coverage { signals: seen() }));
     lines.push(line(&Marker::Ended { time: s(71) }));

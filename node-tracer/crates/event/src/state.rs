@@ -340,7 +340,7 @@ impl Device {
             == (&other.name, other.index, other.link, other.link_nsid)
     }
 
-    /// Whether it is one end of a virtual veth pair, of whatever make.
+    /// Whether it is one end of a pair of devices (veth, netkit).
     pub fn is_pair_end(&self) -> bool {
         matches!(self.kind.as_deref(), Some("veth" | "netkit"))
     }

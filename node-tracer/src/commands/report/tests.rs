@@ -56,7 +56,7 @@ fn lines(command: &str, events: &[Event], end: i64) -> Vec<String> {
         lines.push(line(&at(seconds, What::Tick)));
     }
     if command == "scan" {
-        lines.extend([note(&Marker::Snapshot), note(&Marker::Judged)]);
+        lines.extend([note(&Marker::Looked), note(&Marker::Judged)]);
     }
     lines.push(note(&Marker::Ended { time: s(end) }));
     lines

@@ -1,4 +1,4 @@
-//! Virtual veth pairs: which end of a veth or netkit pair belongs to which.
+//! Pairs of devices (veth, netkit): which end belongs to which.
 //!
 //! Each end names the other's index. Indexes are a namespace's own, so that
 //! several pairs can look alike, and whoever makes a pair chooses both. Whether a
