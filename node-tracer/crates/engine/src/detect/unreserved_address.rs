@@ -45,6 +45,9 @@ const DEFAULT: &str = "eth0";
 /// How long after an ADD an answer counts: clocks of files are coarse, and a
 /// runtime writes its list last.
 const SETTLED: Duration = Duration::from_secs(2);
+/// How long the stores must have been saying so: a CNI DEL that has just released it
+/// is heard of by then.
+const STANDS: Duration = Duration::from_secs(5);
 
 /// An address that a pod has and its store has not for it.
 struct Unreserved<'a> {
@@ -65,14 +68,15 @@ struct Unreserved<'a> {
 
 /// One finding an address.
 pub fn detect(view: &View<'_>) -> Vec<Finding> {
-    let all = given(view).filter_map(|given| Unreserved::of(view, given));
+    let all = given(view).filter_map(|given| Unreserved::of(view, &given));
+    let all = all.filter(|unreserved| unreserved.stands(view));
     all.map(|unreserved| unreserved.finding(view)).collect()
 }
 
-/// Addresses of living pods: whether they are still reserved is to be looked at,
-/// from time to time.
-pub fn addresses(view: &View<'_>) -> impl Iterator<Item = IpAddr> {
-    given(view).map(|given| given.address)
+/// Addresses of living pods, which the stores are to be asked about from time to
+/// time, and whether all the time.
+pub fn addresses(view: &View<'_>) -> impl Iterator<Item = (IpAddr, bool)> {
+    given(view).map(|given| (given.address, Unreserved::of(view, &given).is_some()))
 }
 
 /// An address that CNI gave to a pod that lives.
@@ -127,8 +131,14 @@ fn lives<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> bool {
 }
 
 impl<'a> Unreserved<'a> {
-    fn of(view: &View<'a>, given: Given<'a>) -> Option<Self> {
-        let Given {
+    /// Whether it stays so: meanwhile the stores are asked all the time, and a change
+    /// is told. A scan has a second look for that.
+    fn stands(&self, view: &View<'_>) -> bool {
+        view.settings.surveyed || view.passed(self.answer.since.plus(STANDS))
+    }
+
+    fn of(view: &View<'a>, given: &Given<'a>) -> Option<Self> {
+        let &Given {
             entry,
             address,
             added,
