@@ -24,7 +24,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`config`] | what the command line means |
-//! | [`look`], [`reservations`] | every source once; single addresses again and again |
+//! | [`snapshot`], [`reservations`] | every source once; single addresses again and again |
 //! | [`output`], [`outcome`] | where records go; what the exit code says |
 //! | [`nearest`] | what was meant by a word that is none |
 //! | [`log`], [`progress`], [`terminal`] | what the tool says about itself, and what it goes on with; to whom |
@@ -42,7 +42,6 @@ mod config;
 mod coverage;
 mod heartbeat;
 mod log;
-mod look;
 mod manual;
 mod nearest;
 mod notify;
@@ -59,6 +58,7 @@ mod rules;
 mod scan;
 #[cfg(test)]
 mod schema;
+mod snapshot;
 mod terminal;
 mod trace;
 

@@ -3,7 +3,7 @@
 //!
 //! A recording holds all that verdicts depend on: every event in the order in
 //! which the engine was given it, ticks too; for a scan, where each look ended
-//! ([`Note`]); in the [`Header`] what findings' IDs are made from. So a replay
+//! ([`Marker`]); in the [`Header`] what findings' IDs are made from. So a replay
 //! gives the same findings with the same IDs. It is readable by the owner
 //! alone.
 //!
@@ -74,7 +74,7 @@ pub(crate) enum Command {
 /// What is no event, and a replay needs all the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
-pub(crate) enum Note {
+pub(crate) enum Marker {
     /// What the run could see, as its coverage record said it.
     Coverage { signals: Vec<CoverageItem> },
     /// scan: a look was taken in as a whole.

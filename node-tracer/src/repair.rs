@@ -69,7 +69,7 @@ const FAILED: u8 = 2;
 /// It cannot be done.
 pub(crate) fn run(config: &Config, repair: &Repair) -> anyhow::Result<u8> {
     // Only this thread may write to stores; all others look.
-    let hands = match repair {
+    let writer = match repair {
         Repair::Plan(_) => None,
         Repair::Apply(_) | Repair::Undo(_) => Some(Starter::start(privileges::REPAIR)?),
     };
@@ -80,16 +80,16 @@ pub(crate) fn run(config: &Config, repair: &Repair) -> anyhow::Result<u8> {
     privileges::keep(config.privileges.look() | write);
     apart::begin();
     let mut sinks = output::sinks(config, false)?;
-    match (repair, hands) {
+    match (repair, writer) {
         (Repair::Plan(making), _) => plan_for(config, making, &mut sinks),
-        (Repair::Apply(applying), Some(hands)) => {
+        (Repair::Apply(applying), Some(writer)) => {
             let mut tell = |outcome: &Outcome| say(config, &mut sinks, outcome);
-            let totals = apply::run(config, applying, &hands, &mut tell)?;
+            let totals = apply::run(config, applying, &writer, &mut tell)?;
             conclude(config, &mut sinks, &totals)
         }
-        (Repair::Undo(undoing), Some(hands)) => {
+        (Repair::Undo(undoing), Some(writer)) => {
             let mut tell = |outcome: &Outcome| say(config, &mut sinks, outcome);
-            let totals = undo::run(config, undoing, &hands, &mut tell)?;
+            let totals = undo::run(config, undoing, &writer, &mut tell)?;
             conclude(config, &mut sinks, &totals)
         }
         (Repair::Apply(_) | Repair::Undo(_), None) => {

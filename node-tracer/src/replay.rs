@@ -285,7 +285,7 @@ fn hear<R: BufRead>(recording: &mut Recording<R>, run: &mut Run) -> Result<Heard
         run.texts_cut(recording.take_cut());
         match line {
             Line::Event(event) => run.event(&after_step(event))?,
-            Line::Note(note) => run.note(note)?,
+            Line::Marker(note) => run.note(note)?,
             Line::Unknown(kind) => run.unknown(&kind),
             Line::Damaged { line, why } => run.damaged(line, &why)?,
             Line::Torn => run.torn(),

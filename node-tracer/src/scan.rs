@@ -14,13 +14,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::{
     cluster::Cluster,
     config::Config,
-    look::{API_PATIENCE, Differences, Looked, Looker},
     outcome::{self, Outcome},
     output,
-    recording::{self, Note, Recorder},
+    recording::{self, Marker, Recorder},
     reservations::Reservations,
+    snapshot::{API_PATIENCE, Differences, NodeReader, Snapshot},
 };
-use engine::{Settings, looks::Looks, summary};
+use engine::{Settings, confirm::Confirmation, summary};
 use event::{
     Event, What,
     clock::Timestamp,
@@ -54,7 +54,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<Outcome> {
             threshold,
         )
     });
-    let mut looker = Looker::new(config)?;
+    let mut looker = NodeReader::new(config)?;
     let mut scan = Scan::new(config, &looker, recorder.transpose()?)?;
     let mut items = scan.look(&mut looker)?;
     if let Some(duration) = config.duration {
@@ -135,7 +135,7 @@ impl Stop {
 
 /// Looks, and the sources that they ask.
 pub(crate) struct Scan {
-    pub(crate) looks: Looks,
+    pub(crate) looks: Confirmation,
     reservations: Reservations,
     cluster: Cluster,
     /// An address that is asked about.
@@ -179,11 +179,11 @@ impl Scan {
     /// The host's root cannot be opened.
     pub(crate) fn new(
         config: &Config,
-        looker: &Looker<'_>,
+        looker: &NodeReader<'_>,
         recorder: Option<Recorder>,
     ) -> anyhow::Result<Self> {
         Ok(Self {
-            looks: Looks::new(Settings {
+            looks: Confirmation::new(Settings {
                 boot_id: config.node.boot_id.clone(),
                 node: config.node.name.clone(),
                 node_is_named: config.node.is_named,
@@ -209,9 +209,12 @@ impl Scan {
     /// after the other, and files and runtimes after them.
     ///
     /// # Errors
-    /// See [`Looker::look`]; or the recording cannot be written. A second look
+    /// See [`NodeReader::look`]; or the recording cannot be written. A second look
     /// that fails costs what it would have confirmed, and is told.
-    pub(crate) fn look(&mut self, looker: &mut Looker<'_>) -> anyhow::Result<Vec<CoverageItem>> {
+    pub(crate) fn look(
+        &mut self,
+        looker: &mut NodeReader<'_>,
+    ) -> anyhow::Result<Vec<CoverageItem>> {
         let looked = looker.look()?;
         let mut items = self.take(looked)?;
         self.ask_cluster(looker)?;
@@ -223,7 +226,7 @@ impl Scan {
             }
         }
         self.looks.judged();
-        self.note(&Note::Judged)?;
+        self.note(&Marker::Judged)?;
         if let Some(recorder) = &mut self.recorder {
             recorder.flush()?;
         }
@@ -233,10 +236,10 @@ impl Scan {
     /// Takes one look in, and no second one: nothing that is found is confirmed.
     ///
     /// # Errors
-    /// See [`look`](Self::look).
+    /// See [`snapshot`](Self::look).
     pub(crate) fn look_once(
         &mut self,
-        looker: &mut Looker<'_>,
+        looker: &mut NodeReader<'_>,
     ) -> anyhow::Result<Vec<CoverageItem>> {
         let looked = looker.look()?;
         self.take(looked)
@@ -249,8 +252,8 @@ impl Scan {
         time: Timestamp,
     ) -> anyhow::Result<Option<CoverageItem>> {
         let signals = items.to_vec();
-        self.note(&Note::Coverage { signals })?;
-        self.note(&Note::Ended { time })?;
+        self.note(&Marker::Coverage { signals })?;
+        self.note(&Marker::Ended { time })?;
         let Some(recorder) = &mut self.recorder else {
             return Ok(None);
         };
@@ -264,7 +267,7 @@ impl Scan {
         }))
     }
 
-    fn note(&mut self, note: &Note) -> anyhow::Result<()> {
+    fn note(&mut self, note: &Marker) -> anyhow::Result<()> {
         if let Some(recorder) = &mut self.recorder {
             recorder.note(note)?;
         }
@@ -273,7 +276,7 @@ impl Scan {
 
     /// Takes in what a look has found, and asks for the reservations of the
     /// addresses that matter by it.
-    fn take(&mut self, looked: Looked) -> anyhow::Result<Vec<CoverageItem>> {
+    fn take(&mut self, looked: Snapshot) -> anyhow::Result<Vec<CoverageItem>> {
         let gone = self.before.next(&looked);
         self.nets_whole &= looked.nets_whole;
         for event in gone.iter().chain(&looked.events) {
@@ -293,7 +296,7 @@ impl Scan {
             self.tick()?;
         }
         self.looks.looked();
-        self.note(&Note::Looked)?;
+        self.note(&Marker::Looked)?;
         for finding in self.looks.engine().open() {
             tracing::debug!(
                 "{} {}: {}",
@@ -307,7 +310,7 @@ impl Scan {
 
     /// Asks who has the addresses that matter in the whole cluster, if the server
     /// answers: it is not waited for twice.
-    fn ask_cluster(&mut self, looker: &Looker<'_>) -> anyhow::Result<()> {
+    fn ask_cluster(&mut self, looker: &NodeReader<'_>) -> anyhow::Result<()> {
         let engine = self.looks.engine();
         let mut wanted = engine.watched().of_ghosts.clone();
         if let Some(address) = self.about {

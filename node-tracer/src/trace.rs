@@ -24,8 +24,8 @@ use self::{
     runtime::Runtime, space::Space,
 };
 use crate::{
-    cluster::Cluster, config::Config, coverage, heartbeat::Heartbeat, log, look::Looker,
-    notify::Notify, progress, reservations::Reservations,
+    cluster::Cluster, config::Config, coverage, heartbeat::Heartbeat, log, notify::Notify,
+    progress, reservations::Reservations, snapshot::NodeReader,
 };
 use event::Event;
 use kernel::{
@@ -101,7 +101,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
 
     let shown = progress::doing("attaching probes and reading the node");
     // Before the kernel's records, which do not wait.
-    let looker = Looker::new(config)?;
+    let looker = NodeReader::new(config)?;
     let looked = looker.look_back();
     let mut runtime = Runtime::new(config, looker.procfs());
     let mut reservations = Reservations::watch(config);

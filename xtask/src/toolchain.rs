@@ -1,5 +1,6 @@
 //! The Rust toolchain in use: what it is, and parts of it that are missing.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -18,6 +19,23 @@ pub(crate) struct Toolchain {
     pub(crate) commit: String,
     pub(crate) llvm_major: u32,
     pub(crate) sysroot: PathBuf,
+}
+
+impl Toolchain {
+    /// The folder with LLD, under the name that a C compiler looks for.
+    pub(crate) fn linker(&self) -> anyhow::Result<PathBuf> {
+        let targets = self.sysroot.join("lib/rustlib");
+        let all = fs::read_dir(&targets).with_context(|| targets.display().to_string())?;
+        let all = all.flatten().map(|target| target.path().join("bin/gcc-ld"));
+        let mut all = all.filter(|folder| folder.join("ld.lld").exists());
+        let missing = || {
+            format!(
+                "{}: no bin/gcc-ld/ld.lld of this toolchain",
+                targets.display()
+            )
+        };
+        all.next().with_context(missing)
+    }
 }
 
 fn rustc(args: &[&str]) -> anyhow::Result<String> {

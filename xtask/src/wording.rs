@@ -42,7 +42,15 @@ const REPLACED: [(&str, &str); 30] = [
     ("for a person", "manual steps"),
 ];
 
-/// Each file of the repository that has one of [`REPLACED`], a line each.
+/// Names of files that say nothing to who opens that one file.
+const VAGUE: [&str; 24] = [
+    "telling", "told", "doubts", "claims", "look", "looks", "hand", "hands", "known", "note",
+    "past", "lists", "words", "story", "teller", "tie", "stand", "standing", "giver", "fate",
+    "heir", "rival", "cable", "stranger",
+];
+
+/// Each file of the repository that has one of [`REPLACED`], or is named as one of
+/// [`VAGUE`], a line each.
 pub(crate) fn problems() -> anyhow::Result<Vec<String>> {
     let mut problems = Vec::new();
     for path in cargo::own_files(cargo::root())? {
@@ -51,6 +59,10 @@ pub(crate) fn problems() -> anyhow::Result<Vec<String>> {
                 .iter()
                 .any(|it| kind == *it)
         });
+        let stem = path.file_stem().and_then(|stem| stem.to_str());
+        if stem.is_some_and(|stem| VAGUE.contains(&stem)) {
+            problems.push(format!("{}: name it after what is in it", path.display()));
+        }
         if !is_read || path == Path::new(file!()) {
             continue;
         }

@@ -1,6 +1,6 @@
 //! `node-tracer eni`: one look at the node, one table of its network devices.
 
-use crate::{config::Config, look::Looker, outcome::Outcome, output, scan::Scan};
+use crate::{config::Config, outcome::Outcome, output, scan::Scan, snapshot::NodeReader};
 use event::record::Record;
 
 /// Looks, and tells. The outcome is what is wrong with the devices.
@@ -9,7 +9,7 @@ use event::record::Record;
 /// The node cannot be looked at.
 pub(crate) fn run(config: &Config) -> anyhow::Result<Outcome> {
     let mut sinks = output::sinks(config, true)?;
-    let mut looker = Looker::new(config)?;
+    let mut looker = NodeReader::new(config)?;
     let mut scan = Scan::new(config, &looker, None)?;
     scan.look(&mut looker)?;
     let engine = scan.looks.engine();

@@ -1,6 +1,6 @@
 //! `node-tracer explain X`: one look at the node, one answer.
 
-use crate::{config::Config, look::Looker, nearest, outcome::Outcome, output, scan::Scan};
+use crate::{config::Config, nearest, outcome::Outcome, output, scan::Scan, snapshot::NodeReader};
 use engine::{
     explain::{Asked, Hints, explain, parse},
     model::Model,
@@ -21,7 +21,7 @@ pub(crate) fn run(subject: &str, config: &Config) -> anyhow::Result<Outcome> {
     // Before the node is looked at: what is not understood costs nothing.
     let asked = parse(subject)?;
     let mut sinks = output::sinks(config, true)?;
-    let mut looker = Looker::new(config)?.about(asked.pid());
+    let mut looker = NodeReader::new(config)?.about(asked.pid());
     let mut scan = Scan::new(config, &looker, None)?.about(asked.address());
     let items = scan.look(&mut looker)?;
     let hints = hints(&asked, &looker, &items);
@@ -71,7 +71,7 @@ fn meant(name: &str, model: &Model) -> Option<String> {
 }
 
 /// What the model does not have because nobody asked about it so far.
-fn hints(asked: &Asked, looker: &Looker<'_>, items: &[CoverageItem]) -> Hints {
+fn hints(asked: &Asked, looker: &NodeReader<'_>, items: &[CoverageItem]) -> Hints {
     // What else is missing shows in the model.
     let partly = |item: &&CoverageItem| {
         let signal = item.signal.as_str();
@@ -99,7 +99,7 @@ fn hints(asked: &Asked, looker: &Looker<'_>, items: &[CoverageItem]) -> Hints {
 }
 
 /// The task with its pod and container.
-fn owned(task: Task, looker: &Looker<'_>) -> Task {
+fn owned(task: Task, looker: &NodeReader<'_>) -> Task {
     match looker.procfs().task_owners(vec![task.tid]).pop() {
         Some(Owner::Pod(owner)) => Task {
             pod_uid: Some(owner.pod_uid),

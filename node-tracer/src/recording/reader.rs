@@ -10,7 +10,7 @@ use std::{
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::{Header, KIND, Note, long_texts::LongTexts};
+use super::{Header, KIND, Marker, long_texts::LongTexts};
 use event::{Event, Pod, What, clock::Timestamp, record::SCHEMA};
 
 /// The longest first line.
@@ -83,7 +83,7 @@ pub(crate) enum ReadError {
 pub(crate) enum Line {
     Event(Event),
     /// What is no event.
-    Note(Note),
+    Marker(Marker),
     /// Something that only a newer version knows: its name.
     Unknown(String),
     /// A line that is whole and cannot be understood.
@@ -271,14 +271,14 @@ fn parse(line: &[u8]) -> Result<Line, String> {
         {
             Ok(Line::Unknown(kind.to_owned()))
         }
-        (None, Some(kind)) if is_unknown::<Note>(&json!({ "type": kind })) => {
+        (None, Some(kind)) if is_unknown::<Marker>(&json!({ "type": kind })) => {
             Ok(Line::Unknown(kind.to_owned()))
         }
         (Some(_), _) if is_list => {
             serde_json::from_slice::<Pods>(line).map(|listed| Line::Event(listed.into()))
         }
         (Some(_), _) => event().map(Line::Event),
-        (None, Some(_)) => serde_json::from_slice(line).map(Line::Note),
+        (None, Some(_)) => serde_json::from_slice(line).map(Line::Marker),
         (None, None) => {
             return Err(String::from(
                 "it is neither an event nor anything else known",

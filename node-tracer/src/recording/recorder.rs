@@ -9,7 +9,7 @@ use std::{
 use serde::Serialize;
 
 use super::{
-    Command, Header, Note,
+    Command, Header, Marker,
     tape::{Batch, Opened, Tape},
 };
 use crate::config::Node;
@@ -100,8 +100,8 @@ impl Recorder {
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    pub(crate) fn note(&mut self, note: &Note) -> Result<(), RecordingError> {
-        if matches!(note, Note::Coverage { .. }) {
+    pub(crate) fn note(&mut self, note: &Marker) -> Result<(), RecordingError> {
+        if matches!(note, Marker::Coverage { .. }) {
             // A part is read without the one before as well.
             self.flush()?;
             self.line_of(note)?;
@@ -204,7 +204,7 @@ mod tests {
         let path = folder.path().join("run.jsonl");
         let mut recorder = create(&path, 1 << 20).unwrap();
         recorder.write(&tick(1)).unwrap();
-        recorder.note(&Note::Judged).unwrap();
+        recorder.note(&Marker::Judged).unwrap();
         assert_eq!(recorder.end(LONG).unwrap(), 0);
         let text = std::fs::read_to_string(&path).unwrap();
         let mut lines = text.lines();
@@ -266,7 +266,7 @@ mod tests {
         let path = folder.path().join("run");
         let mut recorder = create(&path, 64 << 10).unwrap();
         let signals = Vec::new();
-        recorder.note(&Note::Coverage { signals }).unwrap();
+        recorder.note(&Marker::Coverage { signals }).unwrap();
         recorder.end(LONG).unwrap();
         assert!(!recorder.take_begun());
         for n in 0..1_000 {
@@ -276,8 +276,8 @@ mod tests {
         assert!(recorder.take_begun());
         assert!(!recorder.take_begun());
         let text = std::fs::read_to_string(&path).unwrap();
-        let second: Note = serde_json::from_str(text.lines().nth(1).unwrap()).unwrap();
-        assert!(matches!(second, Note::Coverage { .. }), "{second:?}");
+        let second: Marker = serde_json::from_str(text.lines().nth(1).unwrap()).unwrap();
+        assert!(matches!(second, Marker::Coverage { .. }), "{second:?}");
     }
 
     #[test]

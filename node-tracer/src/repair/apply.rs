@@ -17,7 +17,7 @@
 //! comparison sees that. So what the last look has to show is that the
 //! container has not come back to life, not that nobody is about to have it.
 
-pub(super) mod hands;
+pub(super) mod release;
 
 use crate::repair::release::OnDisk as _;
 use std::{
@@ -27,7 +27,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::hands::{Removed, release};
+use self::release::{Removed, release};
 use super::{
     backup::{Backup, Header, Line, Saved},
     judge::{self, Verdicts},
@@ -38,7 +38,7 @@ use crate::config::{Applying, Config};
 use event::repair::outcome::{Action, Outcome, Result as Became, Totals};
 use event::repair::plan::{Plan, Release};
 use event::{Reservation, ReservationHolder, clock::Timestamp, fault};
-use node::hostlocal::hand::{Exact, Hand, Lock};
+use node::hostlocal::locked_store::{Exact, Lock, LockedStore};
 use sys::privileges::Starter;
 
 /// How long the lock may be held for looking: pods that start wait for it.
@@ -55,18 +55,18 @@ struct Apply<'a> {
     config: &'a Config,
     plan: &'a Plan,
     /// The thread that may write.
-    hands: &'a Starter,
+    writer: &'a Starter,
     totals: Totals,
     tell: Tell<'a>,
 }
 
 /// A store with what is to be done in it.
 struct Job<'a> {
-    hand: Arc<Hand>,
+    opened: Arc<LockedStore>,
     todo: Vec<&'a Release>,
 }
 
-/// Carries a plan out. `hands` is the thread that may write.
+/// Carries a plan out. `writer` is the thread that may write.
 ///
 /// # Errors
 /// It is refused (see [`Refusal`]): nothing was changed. Or a backup cannot be
@@ -74,7 +74,7 @@ struct Job<'a> {
 pub(crate) fn run(
     config: &Config,
     applying: &Applying,
-    hands: &Starter,
+    writer: &Starter,
     tell: Tell<'_>,
 ) -> anyhow::Result<Totals> {
     if !rustix::process::geteuid().is_root() {
@@ -103,7 +103,7 @@ pub(crate) fn run(
     let mut apply = Apply {
         config,
         plan: &plan,
-        hands,
+        writer,
         totals,
         tell,
     };
@@ -144,9 +144,9 @@ impl<'a> Apply<'a> {
         let mut jobs = BTreeMap::new();
         for release in &self.plan.releases {
             if !jobs.contains_key(&release.store) {
-                let hand = hands::open(self.hands, &self.config.node.root, &release.store)?;
+                let opened = release::open(self.writer, &self.config.node.root, &release.store)?;
                 let todo = Vec::new();
-                jobs.insert(release.store.clone(), Job { hand, todo });
+                jobs.insert(release.store.clone(), Job { opened, todo });
             }
             if let Some(job) = jobs.get_mut(&release.store) {
                 job.todo.push(release);
@@ -166,9 +166,9 @@ impl<'a> Apply<'a> {
         let mut saved = Vec::new();
         let mut remaining = BTreeMap::new();
         for (store, job) in jobs {
-            let hand = Arc::clone(&job.hand);
+            let opened = Arc::clone(&job.opened);
             let mut todo = Vec::new();
-            for (release, found) in self.read(&hand, job.todo)? {
+            for (release, found) in self.read(&opened, job.todo)? {
                 match self.why_not(release, &found, verdicts, at) {
                     Ok(exact) => {
                         saved.push(Saved::of(release, exact));
@@ -178,7 +178,7 @@ impl<'a> Apply<'a> {
                 }
             }
             if !todo.is_empty() {
-                remaining.insert(store, Job { hand, todo });
+                remaining.insert(store, Job { opened, todo });
             }
         }
         Ok((remaining, saved))
@@ -187,13 +187,13 @@ impl<'a> Apply<'a> {
     /// Reads the files of a store, by the thread that may.
     fn read(
         &self,
-        hand: &Arc<Hand>,
+        opened: &Arc<LockedStore>,
         todo: Vec<&'a Release>,
     ) -> anyhow::Result<Vec<(&'a Release, Found)>> {
         let names: Vec<String> = todo.iter().map(|release| release.name()).collect();
-        let hand = Arc::clone(hand);
-        let found = self.hands.run(move || -> Vec<Found> {
-            let read = |name: &String| hand.read(name).map_err(|error| error.to_string());
+        let opened = Arc::clone(opened);
+        let found = self.writer.run(move || -> Vec<Found> {
+            let read = |name: &String| opened.read(name).map_err(|error| error.to_string());
             names.iter().map(read).collect()
         })?;
         Ok(todo.into_iter().zip(found).collect())
@@ -245,9 +245,9 @@ impl<'a> Apply<'a> {
         let header = Header::new(node, self.plan.root.clone());
         let mut stores = Vec::new();
         for (path, job) in jobs {
-            stores.push((path.clone(), job.hand.identity()?));
+            stores.push((path.clone(), job.opened.identity()?));
         }
-        let made = self.hands.run(move || {
+        let made = self.writer.run(move || {
             let mut backup = Backup::create(&folder, header, &stores)?;
             backup.save(saved).map(|()| backup)
         })?;
@@ -257,7 +257,7 @@ impl<'a> Apply<'a> {
     }
 
     fn store(&mut self, job: Job<'a>, backup: &mut Backup) -> anyhow::Result<()> {
-        let lock = match hands::lock(self.hands, &job.hand)? {
+        let lock = match release::lock(self.writer, &job.opened)? {
             Ok(lock) => lock,
             Err(error) => return self.fail(job.todo, &fault::chain(&error), backup),
         };
@@ -295,7 +295,7 @@ impl<'a> Apply<'a> {
         let verdicts = seen.verdicts(self.plan.grace());
         let mut done = Vec::new();
         let mut remove = Vec::new();
-        for (release, found) in self.read(&job.hand, job.todo)? {
+        for (release, found) in self.read(&job.opened, job.todo)? {
             match self.why_not(release, &found, &verdicts, seen.at) {
                 Ok(_) => remove.push(release),
                 Err(why) => done.push((release, Became::Kept, Some(why))),
@@ -307,15 +307,15 @@ impl<'a> Apply<'a> {
         });
         backup.write(&releasing.collect::<Vec<_>>())?;
         let planned: Vec<Release> = remove.iter().map(|release| (*release).clone()).collect();
-        let hand = Arc::clone(&job.hand);
-        let removed = self.hands.run(move || {
+        let opened = Arc::clone(&job.opened);
+        let removed = self.writer.run(move || {
             let removed: Vec<_> = planned
                 .iter()
-                .map(|each| release(&hand, &lock, each))
+                .map(|each| release(&opened, &lock, each))
                 .collect();
             drop(lock);
             // Should this fail, a crash of the node can undo it, and no more.
-            if let Err(error) = hand.sync() {
+            if let Err(error) = opened.sync() {
                 tracing::warn!("cannot sync the store: {error}");
             }
             removed

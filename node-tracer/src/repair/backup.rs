@@ -38,7 +38,7 @@ pub(crate) use self::read::read;
 use super::load::others_cannot_write;
 use event::repair::plan::{Release, RootFolder, bytes};
 use event::{clock::Timestamp, record::SCHEMA};
-use node::hostlocal::{file_name, hand::Exact};
+use node::hostlocal::{file_name, locked_store::Exact};
 
 const MANIFEST: &str = "manifest.jsonl";
 /// Folders that a backup may be in.

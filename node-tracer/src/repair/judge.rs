@@ -26,7 +26,7 @@ use event::repair::plan::{Reason, Withheld};
 use event::{Reservation, StoreKind, clock::Timestamp, wording::subjects::short_id};
 use node::{
     cni::running::Running,
-    hostlocal::{file_name, hand::Exact, parse},
+    hostlocal::{file_name, locked_store::Exact, parse},
 };
 
 /// What one look has seen, as far as releases depend on it.

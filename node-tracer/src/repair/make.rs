@@ -23,7 +23,7 @@ use event::{
     order::Order as _,
     wording::plural::counted,
 };
-use node::{hostlocal::hand::Exact, root::Root};
+use node::{hostlocal::locked_store::Exact, root::Root};
 use sys::clock::uptime;
 
 /// What of one look the next one is compared with.

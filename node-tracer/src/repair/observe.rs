@@ -14,7 +14,7 @@ use std::{
 };
 
 use super::judge::{self, LookContent, Verdicts, withheld};
-use crate::{config::Config, look::Looker, scan::Scan};
+use crate::{config::Config, scan::Scan, snapshot::NodeReader};
 use engine::{
     detect::View,
     model::{
@@ -31,7 +31,7 @@ use event::{
 use node::{
     cni::running::{self, Running},
     containers,
-    hostlocal::hand::{Exact, Hand},
+    hostlocal::locked_store::{Exact, LockedStore},
     procfs::Bounded,
     root::Root,
 };
@@ -83,7 +83,7 @@ impl Observation {
             Depth::Whole | Depth::Once => (TRIES, CRI_PATIENCE),
             Depth::Locked => (1, CRI_PATIENCE_LOCKED),
         };
-        let mut looker = Looker::new(config)?.patient(patience);
+        let mut looker = NodeReader::new(config)?.patient(patience);
         let mut observation = Self::once(config, &mut looker, depth)?;
         for _ in 1..tries {
             // A runtime that has not answered was waited for long enough.
@@ -96,7 +96,7 @@ impl Observation {
         Ok(observation)
     }
 
-    fn once(config: &Config, looker: &mut Looker<'_>, depth: Depth) -> anyhow::Result<Self> {
+    fn once(config: &Config, looker: &mut NodeReader<'_>, depth: Depth) -> anyhow::Result<Self> {
         let at = sys::clock::now();
         let mut scan = Scan::new(config, looker, None)?;
         let procfs = looker.procfs().clone();
@@ -357,12 +357,12 @@ fn said(item: &CoverageItem) -> String {
 }
 
 fn read_all(root: &Path, wanted: &[(PathBuf, PathBuf, String)]) -> Files {
-    let mut hands: BTreeMap<&Path, Result<Hand, String>> = BTreeMap::new();
+    let mut opened_stores: BTreeMap<&Path, Result<LockedStore, String>> = BTreeMap::new();
     let root = Root::open(root).map_err(|error| fault::chain(&error));
     let open = |store: &Path| {
         let root = root.as_ref().map_err(Clone::clone)?;
-        match Hand::open(root, store) {
-            Ok(Some(hand)) => Ok(hand),
+        match LockedStore::open(root, store) {
+            Ok(Some(opened)) => Ok(opened),
             Ok(None) => Err(String::from("the store is gone")),
             Err(error) if error.raw_os_error() == Some(libc::ELOOP) => Err(String::from(
                 "the path of the store leads through a symbolic link, and this tool changes \
@@ -373,9 +373,9 @@ fn read_all(root: &Path, wanted: &[(PathBuf, PathBuf, String)]) -> Files {
     };
     let mut files = Files::new();
     for (path, store, name) in wanted {
-        let hand = hands.entry(store).or_insert_with(|| open(store));
-        let file = match hand {
-            Ok(hand) => hand.read(name).map_err(|error| error.to_string()),
+        let opened = opened_stores.entry(store).or_insert_with(|| open(store));
+        let file = match opened {
+            Ok(opened) => opened.read(name).map_err(|error| error.to_string()),
             Err(why) => Err(why.clone()),
         };
         files.insert(path.clone(), file);

@@ -1,7 +1,7 @@
 //! A planned release beside the file that it is about.
 
 use event::repair::plan::{Release, is_plain};
-use node::hostlocal::{file_name, hand::Exact, parse};
+use node::hostlocal::{file_name, locked_store::Exact, parse};
 
 /// What a release is by its file.
 pub(super) trait OnDisk {

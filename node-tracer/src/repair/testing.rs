@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::judge::Free;
 use event::repair::plan::{Plan, Release, RootFolder, VERSION};
 use event::{Reservation, ReservationHolder, clock::Timestamp};
-use node::hostlocal::hand::Exact;
+use node::hostlocal::locked_store::Exact;
 
 pub(crate) const ID: &str = "5b3c0d7de2f1a4968870b6c5d4e3f2a1908172635445362718293a4b5c6d7e8f";
 

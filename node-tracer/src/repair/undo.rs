@@ -8,14 +8,14 @@ use std::{
 };
 
 use super::{
-    apply::{Tell, hands},
+    apply::{Tell, release},
     backup::{self, Saved},
     load::{Refusal, same_root},
 };
 use crate::{
     config::{Config, Undoing},
-    look::Looker,
     scan::Scan,
+    snapshot::NodeReader,
 };
 use engine::model::Model;
 use event::repair::outcome::{Action, Outcome, Result as Became, Totals};
@@ -28,7 +28,7 @@ use event::{
 };
 use node::{
     cni::Configuration,
-    hostlocal::{self, hand::Hand, parse},
+    hostlocal::{self, locked_store::LockedStore, parse},
     root::Root,
 };
 use sys::privileges::Starter;
@@ -40,7 +40,7 @@ use sys::privileges::Starter;
 pub(crate) fn run(
     config: &Config,
     undoing: &Undoing,
-    hands: &Starter,
+    writer: &Starter,
     tell: Tell<'_>,
 ) -> anyhow::Result<Totals> {
     if !rustix::process::geteuid().is_root() {
@@ -48,7 +48,7 @@ pub(crate) fn run(
     }
     let node = &config.node;
     let folder = undoing.backup.clone();
-    let found = hands.run(move || backup::read(&folder))??;
+    let found = writer.run(move || backup::read(&folder))??;
     if found.header.node != node.name {
         return Err(Refusal::OtherNode {
             planned: found.header.node,
@@ -79,7 +79,7 @@ pub(crate) fn run(
     let mut all = Vec::new();
     for (store, saved) in by_store {
         match known.contains(&store) {
-            true => all.extend(put_back(config, hands, &store, saved)?),
+            true => all.extend(put_back(config, writer, &store, saved)?),
             false => all.extend(failed(
                 saved,
                 "there is no such store on this node any more",
@@ -113,28 +113,28 @@ fn stores(config: &Config) -> anyhow::Result<Vec<PathBuf>> {
 
 fn put_back(
     config: &Config,
-    hands: &Starter,
+    writer: &Starter,
     store: &Path,
     all: Vec<Saved>,
 ) -> anyhow::Result<Vec<Done>> {
-    let hand = match hands::open(hands, &config.node.root, store) {
-        Ok(hand) => hand,
+    let opened = match release::open(writer, &config.node.root, store) {
+        Ok(opened) => opened,
         Err(error) => return Ok(failed(all, &fault::chain(error.as_ref()))),
     };
-    let lock = match hands::lock(hands, &hand)? {
+    let lock = match release::lock(writer, &opened)? {
         Ok(lock) => lock,
         Err(error) => return Ok(failed(all, &fault::chain(&error))),
     };
-    let hand = Arc::clone(&hand);
-    Ok(hands.run(move || {
-        let put = |saved: &Saved| put_one(&hand, &lock, saved);
+    let opened = Arc::clone(&opened);
+    Ok(writer.run(move || {
+        let put = |saved: &Saved| put_one(&opened, &lock, saved);
         all.iter().map(put).collect()
     })?)
 }
 
-fn put_one(hand: &Hand, lock: &hostlocal::hand::Lock, saved: &Saved) -> Done {
+fn put_one(opened: &LockedStore, lock: &hostlocal::locked_store::Lock, saved: &Saved) -> Done {
     let name = hostlocal::file_name(saved.address);
-    let put = hand.put(lock, &name, &saved.exact());
+    let put = opened.put(lock, &name, &saved.exact());
     let error = match put {
         Ok(()) => return (outcome(saved, Became::Restored, None), None),
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
@@ -143,7 +143,7 @@ fn put_one(hand: &Hand, lock: &hostlocal::hand::Lock, saved: &Saved) -> Done {
         }
         Err(error) => error,
     };
-    match hand.read(&name) {
+    match opened.read(&name) {
         Ok(Some(exact)) if exact.content == saved.content => {
             let why = String::from("it is there, as it was");
             (outcome(saved, Became::Unchanged, Some(why)), None)
@@ -190,7 +190,7 @@ fn name_owners(config: &Config, all: &mut [Done]) {
         return;
     }
     let look = || -> anyhow::Result<Scan> {
-        let mut looker = Looker::new(config)?;
+        let mut looker = NodeReader::new(config)?;
         let mut scan = Scan::new(config, &looker, None)?;
         scan.look_once(&mut looker)?;
         Ok(scan)

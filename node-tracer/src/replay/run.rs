@@ -3,9 +3,9 @@
 use super::gaps::Gaps;
 use crate::{
     outcome::Outcome,
-    recording::{Command, Header, Note},
+    recording::{Command, Header, Marker},
 };
-use engine::{Engine, looks::Looks, summary};
+use engine::{Engine, confirm::Confirmation, summary};
 use event::{
     Event, What,
     clock::Timestamp,
@@ -83,7 +83,7 @@ impl Judging {
 /// When findings are told.
 enum Telling {
     Stream(Box<Engine>),
-    Looks(Box<Looks>),
+    Confirmation(Box<Confirmation>),
 }
 
 impl Run {
@@ -96,7 +96,7 @@ impl Run {
         Self {
             engine: match header.command {
                 Command::Trace => Telling::Stream(Box::new(Engine::of_trace(settings))),
-                Command::Scan => Telling::Looks(Box::new(Looks::new(settings))),
+                Command::Scan => Telling::Confirmation(Box::new(Confirmation::new(settings))),
             },
             name: name.to_owned(),
             sinks,
@@ -137,10 +137,10 @@ impl Run {
 
     fn judge(&mut self, event: &Event) -> Result<(), SinkError> {
         self.last = self.last.max(event.time);
-        self.pending = event.what != What::Tick || matches!(self.engine, Telling::Looks(_));
+        self.pending = event.what != What::Tick || matches!(self.engine, Telling::Confirmation(_));
         let told = match &mut self.engine {
             Telling::Stream(engine) => engine.apply(event),
-            Telling::Looks(looks) => {
+            Telling::Confirmation(looks) => {
                 looks.apply(event);
                 self.sinks.iter_mut().for_each(|sink| sink.look(event));
                 return Ok(());
@@ -158,21 +158,21 @@ impl Run {
     }
 
     /// Takes in what is no event.
-    pub(super) fn note(&mut self, note: Note) -> Result<(), SinkError> {
+    pub(super) fn note(&mut self, note: Marker) -> Result<(), SinkError> {
         match (note, &mut self.engine) {
-            (Note::Coverage { signals }, telling) => {
+            (Marker::Coverage { signals }, telling) => {
                 self.items = Some(signals);
                 if matches!(telling, Telling::Stream(_)) {
                     self.cover()?;
                 }
             }
-            (Note::Looked, Telling::Looks(looks)) => looks.looked(),
-            (Note::Judged, Telling::Looks(looks)) => {
+            (Marker::Looked, Telling::Confirmation(looks)) => looks.looked(),
+            (Marker::Judged, Telling::Confirmation(looks)) => {
                 looks.judged();
                 self.pending = false;
             }
-            (Note::Looked | Note::Judged, Telling::Stream(_)) => {}
-            (Note::Ended { time }, _) => self.ended = Some(time),
+            (Marker::Looked | Marker::Judged, Telling::Stream(_)) => {}
+            (Marker::Ended { time }, _) => self.ended = Some(time),
         }
         Ok(())
     }
@@ -239,7 +239,7 @@ impl Run {
         self.cover()?;
         let now = self.ended.unwrap_or(self.last);
         let node = self.header.node.clone();
-        if let Telling::Looks(looks) = &self.engine {
+        if let Telling::Confirmation(looks) = &self.engine {
             let open: Vec<_> = looks.engine().open().into_iter().cloned().collect();
             for finding in open {
                 self.write(&Record::finding(&node, now, &finding, State::Open))?;
@@ -258,7 +258,7 @@ impl Run {
     fn settle(&mut self) -> Result<(), SinkError> {
         let engine = match &self.engine {
             Telling::Stream(engine) => engine,
-            Telling::Looks(looks) => looks.engine(),
+            Telling::Confirmation(looks) => looks.engine(),
         };
         let not_before = engine.not_before();
         let time = not_before.map_or(self.last, |pause| pause.max(self.last));
@@ -266,7 +266,7 @@ impl Run {
             time,
             what: What::Tick,
         })?;
-        if let Telling::Looks(looks) = &mut self.engine {
+        if let Telling::Confirmation(looks) = &mut self.engine {
             looks.looked();
             looks.judged();
         }
@@ -309,7 +309,7 @@ impl Run {
         let items = self.items.as_deref().unwrap_or_default();
         let mut summary = match &self.engine {
             Telling::Stream(engine) => summary::of_stream(engine, took),
-            Telling::Looks(looks) => summary::of_looks(looks.engine(), items, took),
+            Telling::Confirmation(looks) => summary::of_looks(looks.engine(), items, took),
         };
         for rule in &mut summary.not_checked {
             rule.fix = format!("record again with {}", rule.fix);

@@ -5,8 +5,8 @@ use std::{cell::RefCell, rc::Rc, time::Duration};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::recording::Note;
-use engine::looks::Looks;
+use crate::recording::Marker;
+use engine::confirm::Confirmation;
 use engine::testing::Node;
 use event::{
     Event, What,
@@ -82,9 +82,9 @@ fn seen() -> Vec<CoverageItem> {
 }
 
 fn trace() -> Vec<String> {
-    let mut lines = vec![header("trace"), line(&Note::Coverage { signals: seen() })];
+    let mut lines = vec![header("trace"), line(&Marker::Coverage { signals: seen() })];
     lines.extend(ticked().iter().map(line));
-    lines.push(line(&Note::Ended { time: s(100) }));
+    lines.push(line(&Marker::Ended { time: s(100) }));
     lines
 }
 
@@ -272,7 +272,7 @@ fn looks() -> (Vec<Event>, Vec<Event>) {
 #[test]
 fn a_scan_is_told_as_it_was() {
     let (first, second) = looks();
-    let mut lived = Looks::new(Node::of_looks(&[]).0.settings().clone());
+    let mut lived = Confirmation::new(Node::of_looks(&[]).0.settings().clone());
     for look in [&first, &second] {
         look.iter().for_each(|event| lived.apply(event));
         lived.looked();
@@ -280,12 +280,12 @@ fn a_scan_is_told_as_it_was() {
     lived.judged();
     let mut lines = vec![header("scan")];
     lines.extend(first.iter().map(line));
-    lines.push(line(&Note::Looked));
+    lines.push(line(&Marker::Looked));
     lines.extend(second.iter().map(line));
-    lines.push(line(&Note::Looked));
-    lines.push(line(&Note::Judged));
-    lines.push(line(&Note::Coverage { signals: seen() }));
-    lines.push(line(&Note::Ended { time: s(71) }));
+    lines.push(line(&Marker::Looked));
+    lines.push(line(&Marker::Judged));
+    lines.push(line(&Marker::Coverage { signals: seen() }));
+    lines.push(line(&Marker::Ended { time: s(71) }));
     let (told, records) = told(&lines);
     assert_eq!(
         told,

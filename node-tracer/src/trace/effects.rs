@@ -19,8 +19,8 @@
 //! the next. Only where two namespaces have one address, and it is not known
 //! whether they share a network, are their devices told with the host's.
 
+mod attachments;
 mod judge;
-mod known;
 mod schedule;
 mod tables;
 #[cfg(test)]
@@ -38,8 +38,8 @@ use std::{
 };
 
 use self::{
-    judge::Sights,
-    known::{Attachments, Key},
+    attachments::{Attachments, Key},
+    judge::Observations,
     schedule::{Due, Operation, Schedule},
     tables::Tables,
     worker::{Found, Job, Worker},
@@ -109,7 +109,7 @@ impl Unplaced {
     }
 
     /// The namespaces that are to be looked at now: at first they alone, with
-    /// the host's, and then all, as any can have the other end of their cables.
+    /// the host's, and then all, as any can have the other end of their veth pairs.
     fn due(&mut self, now: Instant, all: impl Iterator<Item = u32>) -> Vec<u32> {
         if self.next.is_none_or(|next| now < next) {
             return Vec::new();
@@ -296,8 +296,8 @@ impl Effects {
                     }
                     if call.command == CniCommand::Del {
                         self.known.del_seen(call, now);
-                        for rival in self.known.rivals(call) {
-                            self.schedule.watch(&rival, now);
+                        for namesake in self.known.namesakes(call) {
+                            self.schedule.watch(&namesake, now);
                         }
                     }
                     if concerns {
@@ -323,8 +323,8 @@ impl Effects {
         self.home.calls(call.parent_pid);
         if call.command == CniCommand::Del {
             self.known.del_seen(call, now);
-            for rival in self.known.rivals(call) {
-                self.schedule.look(rival, now);
+            for namesake in self.known.namesakes(call) {
+                self.schedule.look(namesake, now);
             }
             // What its ADD has done is not to be seen any more.
             self.known.leaves(&operation.key);
@@ -437,7 +437,7 @@ impl Effects {
                 out.push(Event { time, what });
             }
         }
-        let sights = Sights {
+        let sights = Observations {
             found: &found,
             host,
         };

@@ -12,7 +12,7 @@ use super::status::StatusLine;
 use crate::{
     config::{Config, Node},
     output::{self, Patient},
-    recording::{self, Note, Opened, Recorder, RecordingError},
+    recording::{self, Marker, Opened, Recorder, RecordingError},
 };
 use engine::{Engine, Settings, Watch, summary};
 use event::{
@@ -121,7 +121,7 @@ impl<'a> Out<'a> {
 
     pub(super) fn coverage(&mut self, items: &[CoverageItem]) {
         let signals = items.to_vec();
-        self.record(|recorder| recorder.note(&Note::Coverage { signals }));
+        self.record(|recorder| recorder.note(&Marker::Coverage { signals }));
         let node = self.node.name.clone();
         self.write(&Record::coverage(&node, sysclock::now(), items));
     }
@@ -322,7 +322,7 @@ impl<'a> Out<'a> {
 
     /// Ends the recording. Returns how many lines did not get there.
     fn end_recording(&mut self, time: Timestamp) -> u64 {
-        self.record(|recorder| recorder.note(&Note::Ended { time }));
+        self.record(|recorder| recorder.note(&Marker::Ended { time }));
         let mut left = 0;
         self.record(|recorder| {
             left = recorder.end(DISK)?;

@@ -13,13 +13,13 @@ use event::wording::plural;
 /// What is shown as long as this lives.
 #[derive(Debug)]
 pub(super) struct StatusLine {
-    now: &'static Mutex<Standing>,
+    now: &'static Mutex<Counts>,
     _shown: Shown,
 }
 
 /// Counts of the whole run, apart from what is open.
 #[derive(Clone, Copy, Debug, Default)]
-struct Standing {
+struct Counts {
     incidents: usize,
     events: u64,
     lost: u64,
@@ -29,7 +29,7 @@ impl StatusLine {
     /// Shows the line; `None` where there is no terminal that somebody looks at.
     pub(super) fn show() -> Option<Self> {
         // The line is the process's, and there is one.
-        static NOW: Mutex<Standing> = Mutex::new(Standing {
+        static NOW: Mutex<Counts> = Mutex::new(Counts {
             incidents: 0,
             events: 0,
             lost: 0,
@@ -48,7 +48,7 @@ impl StatusLine {
 
     pub(super) fn set(&self, engine: &Engine) {
         let summary = engine.summary();
-        let standing = Standing {
+        let standing = Counts {
             incidents: engine.incident_count(),
             events: summary.events,
             lost: plural::total(summary.lost.values()),
@@ -77,7 +77,7 @@ impl Rate {
     }
 }
 
-fn text(now: Standing, rate: u64) -> String {
+fn text(now: Counts, rate: u64) -> String {
     let open = match now.incidents {
         0 => String::from("no incident"),
         incidents => format!("{} open", plural::counted(incidents, "incident")),
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn the_line_says_what_is_open_how_fast_and_what_is_lost() {
-        let standing = |incidents, lost| Standing {
+        let standing = |incidents, lost| Counts {
             incidents,
             events: 7,
             lost,

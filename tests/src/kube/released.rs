@@ -309,10 +309,10 @@ fn lines(log: &str) -> anyhow::Result<Vec<String>> {
 /// All that the incident with the released image needs.
 pub const NEEDS: &[stage::Need] = &{
     const OWN: stage::Need = stage::Need::Packages;
-    let mut needs = [OWN; crate::look::KUBE.len() + 1];
+    let mut needs = [OWN; crate::snapshot_run::KUBE.len() + 1];
     let mut at = 0;
-    while at < crate::look::KUBE.len() {
-        needs[at + 1] = crate::look::KUBE[at];
+    while at < crate::snapshot_run::KUBE.len() {
+        needs[at + 1] = crate::snapshot_run::KUBE[at];
         at += 1;
     }
     needs

@@ -1,8 +1,8 @@
 //! Addresses, and two namespaces with the same one.
 
 use anyhow::{Context as _, ensure};
-use node_tracer_tests::look::on_host;
 use node_tracer_tests::netns::{Netns, connect};
+use node_tracer_tests::snapshot_run::on_host;
 use node_tracer_tests::stage::{IP, Need};
 use node_tracer_tests::test;
 use node_tracer_tests::tracer::{SOON, Tracer, is_event, is_finding, names_address, netns_of};

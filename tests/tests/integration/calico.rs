@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::containerd::{Containerd, Sandbox, Setup};
-use node_tracer_tests::look::NODE;
 use node_tracer_tests::paste::Shell;
 use node_tracer_tests::pods::{Pod, PodsFile};
 use node_tracer_tests::process;
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::scripted::calico::{Calico, Keyed};
+use node_tracer_tests::snapshot_run::NODE;
 use node_tracer_tests::test;
 use node_tracer_tests::tracer::{Ended, SOON, Tracer, is_event, is_finding};
 use node_tracer_tests::wait;

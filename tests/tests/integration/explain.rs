@@ -7,10 +7,10 @@ use anyhow::{Context as _, ensure};
 use node_tracer_tests::containerd::incident::RealIncident;
 use node_tracer_tests::containerd::{Containerd, Sandbox};
 use node_tracer_tests::incident::Stuck;
-use node_tracer_tests::look::{INCIDENT, Look, NODE, on_host, on_node, whole_list};
 use node_tracer_tests::netns::{Netns, connect};
 use node_tracer_tests::pods::{Pod, PodsFile};
 use node_tracer_tests::scratch::{Scratch, container_id};
+use node_tracer_tests::snapshot_run::{INCIDENT, NODE, SnapshotRun, on_host, on_node, whole_list};
 use node_tracer_tests::stage::{IP, Need};
 use node_tracer_tests::test;
 use serde_json::Value;
@@ -23,7 +23,7 @@ const TRACER: &[Need] = &[Need::Root, Need::Tracer];
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// Inodes of the namespaces in an answer, in its order.
-fn inodes(look: &Look) -> anyhow::Result<Vec<u64>> {
+fn inodes(look: &SnapshotRun) -> anyhow::Result<Vec<u64>> {
     let parts = look.explanation()?["netns"]
         .as_array()
         .context("no netns")?;
@@ -62,7 +62,7 @@ fn every_word(old: &Sandbox, stuck: &Stuck, new: &Sandbox) -> anyhow::Result<Vec
 
 /// Asks, and if the answer was late, once or twice more: what else the machine
 /// does at the moment is not explain's fault.
-fn explain(node: &Containerd, args: &[&str], word: &str) -> anyhow::Result<Look> {
+fn explain(node: &Containerd, args: &[&str], word: &str) -> anyhow::Result<SnapshotRun> {
     let args = [&["--stall-threshold", "1s"], args, &[word]].concat();
     let mut took = Vec::new();
     for _ in 0..3 {
@@ -75,7 +75,7 @@ fn explain(node: &Containerd, args: &[&str], word: &str) -> anyhow::Result<Look>
     anyhow::bail!("{word}: {took:?}")
 }
 
-fn check(look: &Look, (word, kind, inode): &Asked) -> anyhow::Result<()> {
+fn check(look: &SnapshotRun, (word, kind, inode): &Asked) -> anyhow::Result<()> {
     look.expect_code(1)?;
     ensure!(
         look.ended.records.len() == 1,
@@ -100,7 +100,7 @@ fn check(look: &Look, (word, kind, inode): &Asked) -> anyhow::Result<()> {
 
 /// An address is explained whole: who has it, who else, what is wrong.
 fn check_address(
-    look: &Look,
+    look: &SnapshotRun,
     old: &Sandbox,
     stuck: &Stuck,
     new: &Sandbox,
@@ -190,14 +190,15 @@ fn explain_answers_whoever_does_not() -> anyhow::Result<()> {
     let list = whole_list(incident.pods_file(), folder.path())?;
     let node = incident.node();
     let mut failures = Vec::new();
-    let mut check = |name: &str, look: anyhow::Result<Look>, with_pods: bool, unknown: &str| {
-        let checked = look.and_then(|look| {
-            println!("        {name}: {:.2} s", look.elapsed.as_secs_f32());
-            check_address(&look, &old, &stuck, &new, with_pods)?;
-            look.expect_unknown(unknown)
-        });
-        failures.extend(checked.err().map(|error| format!("{name}: {error:#}")));
-    };
+    let mut check =
+        |name: &str, look: anyhow::Result<SnapshotRun>, with_pods: bool, unknown: &str| {
+            let checked = look.and_then(|look| {
+                println!("        {name}: {:.2} s", look.elapsed.as_secs_f32());
+                check_address(&look, &old, &stuck, &new, with_pods)?;
+                look.expect_unknown(unknown)
+            });
+            failures.extend(checked.err().map(|error| format!("{name}: {error:#}")));
+        };
     let look = explain(node, &["--pods", &list, "--cri", "none"], &address);
     check("--cri none", look, true, "cri: not asked");
     let look = explain(node, &["--pods", "none"], &address);

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::frozen::FrozenFs;
 use node_tracer_tests::hangfs::SilentFs;
-use node_tracer_tests::look::{self, Look};
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::scratch::Scratch;
+use node_tracer_tests::snapshot_run::{self, SnapshotRun};
 use node_tracer_tests::stage::{IP, Need};
 use node_tracer_tests::test;
 use node_tracer_tests::tracer::Tracer;
@@ -30,12 +30,12 @@ fn with_address(netns: Netns, address: &str) -> anyhow::Result<Netns> {
     Ok(netns)
 }
 
-fn explain(address: &str) -> anyhow::Result<Look> {
-    look::on_host("explain", &["--pods", "none", "--cri", "none", address])
+fn explain(address: &str) -> anyhow::Result<SnapshotRun> {
+    snapshot_run::on_host("explain", &["--pods", "none", "--cri", "none", address])
 }
 
 /// Whether an explanation has found the namespace of the address.
-fn finds(look: &Look, netns: &Netns) -> anyhow::Result<()> {
+fn finds(look: &SnapshotRun, netns: &Netns) -> anyhow::Result<()> {
     let all = &look.ended.records;
     let explanation = all.iter().find(|record| record["type"] == "explanation");
     let found = explanation.context("no explanation")?["netns"].as_array();
@@ -48,12 +48,12 @@ fn finds(look: &Look, netns: &Netns) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn scan() -> anyhow::Result<Look> {
-    look::on_host("scan", &["--pods", "none", "--cri", "none"])
+fn scan() -> anyhow::Result<SnapshotRun> {
+    snapshot_run::on_host("scan", &["--pods", "none", "--cri", "none"])
 }
 
 /// That it came to its end in time, and that its coverage names all of these.
-fn names(look: &Look, paths: &[&Path]) -> anyhow::Result<()> {
+fn names(look: &SnapshotRun, paths: &[&Path]) -> anyhow::Result<()> {
     ensure!(look.elapsed < ENOUGH, "it took {:?}", look.elapsed);
     let coverage = look.coverage()?.to_string();
     for path in paths {
@@ -97,11 +97,11 @@ fn hang_of_a_read_keeps_scan_explain_and_check_from_nothing() -> anyhow::Result<
     let folder = Scratch::create()?;
     let _hang = SilentFs::cover(folder.path())?;
     let kubeconfig = folder.path().join("config").display().to_string();
-    // Readers of standard output are told of the end, too: `Look` waits for it.
+    // Readers of standard output are told of the end, too: `SnapshotRun` waits for it.
     for subcommand in [&["scan"][..], &["explain", "10.99.7.5"], &["check"]] {
         let options = ["--cri", "none", "--kubeconfig", &kubeconfig];
         let line = [&subcommand[1..], &options[..]].concat();
-        let look = look::on_host(subcommand[0], &line)?;
+        let look = snapshot_run::on_host(subcommand[0], &line)?;
         ensure!(look.elapsed < ENOUGH, "it took {:?}", look.elapsed);
         ensure!(look.ended.code.is_some(), "{:?}", look.ended.signal);
         ensure!(!look.ended.records.is_empty(), "{}", look.ended.stderr);
@@ -120,7 +120,7 @@ fn hang_of_the_list_of_pods_keeps_scan_explain_and_trace_from_nothing() -> anyho
     let options = ["--cri", "none", "--pods", &pods];
     for subcommand in [&["scan"][..], &["explain", "10.99.7.5"]] {
         let line = [&subcommand[1..], &options[..]].concat();
-        let look = look::on_host(subcommand[0], &line)?;
+        let look = snapshot_run::on_host(subcommand[0], &line)?;
         ensure!(look.elapsed < ENOUGH, "it took {:?}", look.elapsed);
         let told = serde_json::to_string(&look.ended.records)?;
         ensure!(told.contains("its disk or file server hangs"), "{told}");

@@ -9,10 +9,10 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::flood::NOBODY;
 use node_tracer_tests::hangfs::HangFs;
-use node_tracer_tests::look;
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::process::PodProcess;
 use node_tracer_tests::scratch::Scratch;
+use node_tracer_tests::snapshot_run;
 use node_tracer_tests::stage::{IP, Need};
 use node_tracer_tests::test;
 use node_tracer_tests::tracer::{SOON, Tracer, is_event, is_finding, names_address, netns_of};
@@ -241,7 +241,7 @@ fn hostile_names_of_a_users_mounts_name_nothing_on_the_node() -> anyhow::Result<
     let seen = (|| {
         ensure!(line == "there\n", "a user cannot mount it");
         kept.delete()?;
-        let look = look::on_host("explain", &["--pods", "none", "--cri", "none", ADDRESS])?;
+        let look = snapshot_run::on_host("explain", &["--pods", "none", "--cri", "none", ADDRESS])?;
         let netns = look.explanation()?["netns"].as_array();
         let netns = netns.and_then(|all| all.iter().find(|one| one["inode"] == inode));
         let holders = netns.context("it is not found")?["holders"].as_array();

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::containerd::Containerd;
-use node_tracer_tests::look::NODE;
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::pods::Pod;
 use node_tracer_tests::runtime::{Run, Runtime};
 use node_tracer_tests::scratch::{Scratch, container_id};
 use node_tracer_tests::scripted;
+use node_tracer_tests::snapshot_run::NODE;
 use node_tracer_tests::stage::Need;
 use node_tracer_tests::test;
 use node_tracer_tests::tracer::{SOON, Tracer, is_event};

@@ -14,10 +14,10 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::kube::incident::{KubeIncident, NEEDS};
 use node_tracer_tests::kube::{Account, Kube, PodSpec, Running, agent};
-use node_tracer_tests::look::{self, Look};
 use node_tracer_tests::netns::inode_of_process;
 use node_tracer_tests::process;
 use node_tracer_tests::process::state;
+use node_tracer_tests::snapshot_run::{self, SnapshotRun};
 use node_tracer_tests::test;
 use node_tracer_tests::tracer::{Tracer, binary, is_event, netns_of};
 use node_tracer_tests::{stage, wait};
@@ -110,19 +110,19 @@ fn stage_kube_is_real() -> anyhow::Result<()> {
 
 /// Looks, and if something of the machine's own did not answer in time, once or
 /// twice more: it may have had much else to do.
-fn scan(kube: &Kube, args: &[&str]) -> anyhow::Result<Look> {
-    let mut look = look::run(&mut line(kube, "scan", args)?)?;
+fn scan(kube: &Kube, args: &[&str]) -> anyhow::Result<SnapshotRun> {
+    let mut look = snapshot_run::run(&mut line(kube, "scan", args)?)?;
     for _ in 0..2 {
         let unknown = look.unknown();
         if !unknown.iter().any(|text| text.contains("no answer within")) {
             break;
         }
-        look = look::run(&mut line(kube, "scan", args)?)?;
+        look = snapshot_run::run(&mut line(kube, "scan", args)?)?;
     }
     Ok(look)
 }
 
-test!(look::KUBE, kube_ordinary_deletion_is_no_ghost);
+test!(snapshot_run::KUBE, kube_ordinary_deletion_is_no_ghost);
 /// A pod that takes its time to end, as it may: here until it has been looked at.
 fn kube_ordinary_deletion_is_no_ghost() -> anyhow::Result<()> {
     let kube = Kube::start(&[])?;
@@ -173,7 +173,7 @@ fn kube_ordinary_deletion_is_no_ghost() -> anyhow::Result<()> {
     Ok(())
 }
 
-test!(look::KUBE, kube_pod_asks_with_its_service_account);
+test!(snapshot_run::KUBE, kube_pod_asks_with_its_service_account);
 /// As a DaemonSet has it: what the account may not do is told as such, and no
 /// other credentials are taken instead.
 fn kube_pod_asks_with_its_service_account() -> anyhow::Result<()> {

@@ -7,7 +7,7 @@ mod writers;
 use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
-use node_tracer_tests::look::{Look, run as look};
+use node_tracer_tests::snapshot_run::{SnapshotRun, run as look};
 use node_tracer_tests::stage::Need;
 use node_tracer_tests::tracer::{command, is_finding};
 use serde_json::Value;
@@ -24,13 +24,13 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 /// Replays files, and sees that the frame is right and no secret is told.
-fn replay(paths: &[&Path], args: &[&str]) -> anyhow::Result<Look> {
+fn replay(paths: &[&Path], args: &[&str]) -> anyhow::Result<SnapshotRun> {
     let mut line = command(&["replay", "-o", "json"])?;
     let look = look(line.args(args).args(paths))?;
     whole(look)
 }
 
-fn whole(look: Look) -> anyhow::Result<Look> {
+fn whole(look: SnapshotRun) -> anyhow::Result<SnapshotRun> {
     let records = &look.ended.records;
     ensure!(
         matches!(look.ended.code, Some(0 | 1)),
@@ -45,19 +45,19 @@ fn whole(look: Look) -> anyhow::Result<Look> {
     Ok(look)
 }
 
-fn replayed(name: &str) -> anyhow::Result<Look> {
+fn replayed(name: &str) -> anyhow::Result<SnapshotRun> {
     replay(&[&fixture(name)], &[])
 }
 
 /// The findings of a rule as they were first told.
-fn opened<'l>(look: &'l Look, rule: &str) -> Vec<&'l Value> {
+fn opened<'l>(look: &'l SnapshotRun, rule: &str) -> Vec<&'l Value> {
     let all = look.ended.records.iter();
     all.filter(|record| is_finding(record, rule) && record["state"] == "open")
         .collect()
 }
 
 /// All rules that found something, sorted.
-fn rules(look: &Look) -> Vec<String> {
+fn rules(look: &SnapshotRun) -> Vec<String> {
     let all = look.ended.records.iter();
     let findings = all.filter(|record| record["type"] == "finding" && record["state"] == "open");
     let mut rules: Vec<String> = findings

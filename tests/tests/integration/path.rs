@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use node_tracer_tests::look::{Look, on_host};
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::scratch::{Scratch, container_id};
 use node_tracer_tests::scripted_cri::RuntimeProcess;
+use node_tracer_tests::snapshot_run::{SnapshotRun, on_host};
 use node_tracer_tests::stage::{IP, Need};
 use node_tracer_tests::test;
 use node_tracer_tests::tracer::{self, SOON, Tracer, is_event, is_finding, netns_of};
@@ -99,7 +99,7 @@ impl Node {
         })
     }
 
-    fn run(&self, command: &str, args: &[&str]) -> anyhow::Result<Look> {
+    fn run(&self, command: &str, args: &[&str]) -> anyhow::Result<SnapshotRun> {
         let socket = format!("unix://{}/cri.sock", self.scratch.path().display());
         let all = [&["--cri", &socket, "--pods", "none"], args].concat();
         on_host(command, &all)

@@ -15,7 +15,6 @@ use anyhow::{Context as _, ensure};
 use node_tracer_tests::helper::Killed;
 use node_tracer_tests::incident::Incident;
 use node_tracer_tests::keeper::{By, Keeper};
-use node_tracer_tests::look::{Look, run as look};
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::process::PodProcess;
 use node_tracer_tests::rights::{
@@ -23,6 +22,7 @@ use node_tracer_tests::rights::{
     SYS_PTRACE, mask, without,
 };
 use node_tracer_tests::scratch::Scratch;
+use node_tracer_tests::snapshot_run::{SnapshotRun, run as look};
 use node_tracer_tests::stage::{IP, Need};
 use node_tracer_tests::test;
 use node_tracer_tests::tracer::{SOON, Tracer, command, is_event, is_finding, netns_of};
@@ -300,7 +300,7 @@ fn another_users_kubeconfig_that_was_found_runs_no_program_as_root() -> anyhow::
     let (config, ran) = (kube.join("config"), folder.path().join("ran"));
     let script = format!("id -u >{}; exit 1", ran.display());
     kubeconfig(&config, "http://127.0.0.1:1", &script)?;
-    let scan = |variable: &str, value: &Path, args: &[&str]| -> anyhow::Result<Look> {
+    let scan = |variable: &str, value: &Path, args: &[&str]| -> anyhow::Result<SnapshotRun> {
         let args = [&["scan", "-o", "json", "--cri", "none"], args].concat();
         let mut line = command(&args)?;
         line.env_remove("KUBECONFIG")
@@ -379,9 +379,9 @@ fn a_scan_keeps_nothing_that_it_does_not_need() -> anyhow::Result<()> {
 }
 
 /// A process of another user that keeps a namespace by a descriptor.
-struct Stranger(Killed);
+struct OtherUsersTask(Killed);
 
-impl Stranger {
+impl OtherUsersTask {
     fn start(netns: &Netns) -> anyhow::Result<Self> {
         let child = Command::new("setpriv")
             .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
@@ -401,13 +401,13 @@ impl Stranger {
 }
 
 /// Whether an explanation of a namespace names a holder of this kind.
-fn holds(explained: &Look, kind: &str) -> bool {
+fn holds(explained: &SnapshotRun, kind: &str) -> bool {
     let netns = explained.explanation().map(|record| &record["netns"]);
     netns.is_ok_and(|netns| netns.to_string().contains(&format!("\"kind\":\"{kind}\"")))
 }
 
 /// What `explain` says of a namespace with these rights.
-fn explain(rights: &Rights, inode: u64) -> anyhow::Result<Look> {
+fn explain(rights: &Rights, inode: u64) -> anyhow::Result<SnapshotRun> {
     let inode = inode.to_string();
     let args = [&BARE[..], &[inode.as_str()]].concat();
     look(&mut limited(rights, "explain", &args)?)
@@ -424,7 +424,7 @@ fn a_missing_capability_is_named_and_costs_no_more_than_is_said() -> anyhow::Res
     lived_in.ip("addr add 198.18.44.7/32 dev lo")?;
     lived_in.delete()?;
     let mut opened = Netns::create()?;
-    let stranger = Stranger::start(&opened)?;
+    let stranger = OtherUsersTask::start(&opened)?;
     opened.delete()?;
     let mut asked = Netns::create()?;
     let keeper = Keeper::start(By::Socket, asked.path())?;

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::bare::{Bare, HostLocal};
 use node_tracer_tests::cgroup::Cgroup;
-use node_tracer_tests::look::{Look, run};
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::scratch::{Scratch, container_id, pod_uid};
 use node_tracer_tests::scripted_cri::ScriptedCri;
+use node_tracer_tests::snapshot_run::{SnapshotRun, run};
 use node_tracer_tests::stage::{IP, Need};
 use node_tracer_tests::tracer::command;
 use serde_json::Value;
@@ -96,7 +96,7 @@ impl Stage {
         node_tracer_tests::wait::pause(GRACE + Duration::from_millis(50))
     }
 
-    fn repair(&self, args: &[&str]) -> anyhow::Result<Look> {
+    fn repair(&self, args: &[&str]) -> anyhow::Result<SnapshotRun> {
         let mut line = command(&["repair", "-o", "json", "--pods", &self.pods, "--hurried"])?;
         run(line.arg("--root").arg(self.node.root()).args(args))
     }
@@ -127,12 +127,12 @@ impl Stage {
         Ok((plan.clone(), file))
     }
 
-    fn apply(&self, plan: &Path, args: &[&str]) -> anyhow::Result<Look> {
+    fn apply(&self, plan: &Path, args: &[&str]) -> anyhow::Result<SnapshotRun> {
         let plan = plan.display().to_string();
         self.repair(&[&["--apply", plan.as_str()], args].concat())
     }
 
-    fn undo(&self, backup: &str) -> anyhow::Result<Look> {
+    fn undo(&self, backup: &str) -> anyhow::Result<SnapshotRun> {
         self.repair(&["--undo", backup])
     }
 }
@@ -169,7 +169,7 @@ fn of(all: &[Reserved]) -> Vec<IpAddr> {
 }
 
 /// Addresses with this result.
-fn with(look: &Look, result: &str) -> Vec<IpAddr> {
+fn with(look: &SnapshotRun, result: &str) -> Vec<IpAddr> {
     let records = look.ended.records.iter();
     addresses(records.filter(|record| record["type"] == "repair" && record["result"] == result))
 }
@@ -183,14 +183,14 @@ fn withheld<'a>(plan: &'a Value, of: &Reserved) -> anyhow::Result<&'a str> {
         .with_context(|| format!("{address} is not withheld: {plan:#}"))
 }
 
-fn summary(look: &Look) -> anyhow::Result<&Value> {
+fn summary(look: &SnapshotRun) -> anyhow::Result<&Value> {
     let last = look.ended.records.last();
     last.filter(|record| record["type"] == "repair-summary")
         .with_context(|| format!("no summary: {}", look.brief()))
 }
 
 /// Fails unless it ended with this code and said this on stderr.
-fn expect_refusal(look: &Look, says: &str) -> anyhow::Result<()> {
+fn expect_refusal(look: &SnapshotRun, says: &str) -> anyhow::Result<()> {
     ensure!(look.ended.code == Some(2), "exit code: {}", look.brief());
     let stderr = &look.ended.stderr;
     ensure!(stderr.contains(says), "{says:?} is not in {stderr:?}");

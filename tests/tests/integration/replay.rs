@@ -9,9 +9,9 @@ use std::process::Stdio;
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::incident::{Incident, Sandbox};
-use node_tracer_tests::look::{Look, on_host, run as look, whole_list};
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::scratch::{Scratch, container_id};
+use node_tracer_tests::snapshot_run::{SnapshotRun, on_host, run as look, whole_list};
 use node_tracer_tests::stage::{IP, Need};
 use node_tracer_tests::test;
 use node_tracer_tests::tracer::{SOON, Tracer, command, is_event, is_finding, netns_of};
@@ -30,7 +30,7 @@ const INCIDENT: &[Need] = &[
     Need::Cni,
 ];
 
-fn replay(path: &Path) -> anyhow::Result<Look> {
+fn replay(path: &Path) -> anyhow::Result<SnapshotRun> {
     let path = path.display().to_string();
     look(&mut command(&["replay", "-o", "json", &path])?)
 }

@@ -4,7 +4,7 @@ use std::{cell::RefCell, collections::HashMap, time::Duration};
 
 use event::{CniError, StartFailure};
 
-use crate::{phrase::Said, speaker, table};
+use crate::{phrase::SearchText, speaker, table};
 
 /// A network's daemon that starts with the node is there after this time.
 const STARTED: Duration = Duration::from_secs(300);
@@ -135,10 +135,10 @@ impl Cause {
 
     fn find(reason: Option<&str>, text: &str) -> Self {
         // What names a product must not be the name of a pod.
-        let said = Said::new(text).without_names();
+        let said = SearchText::new(text).without_names();
         let of_sandbox = speaker::of_sandbox_in_event(reason, text);
         let network =
-            (of_sandbox.len() < text.len()).then(|| Said::new(of_sandbox).without_names());
+            (of_sandbox.len() < text.len()).then(|| SearchText::new(of_sandbox).without_names());
         let fits = |row: &&table::Row| match &network {
             Some(network) if row.cause.is_of_the_network() => row.fits(reason, network),
             _ => row.fits(reason, &said),
@@ -180,7 +180,7 @@ impl Cause {
 
     /// A cause that a message names besides its own, as what came before it.
     pub fn before(text: &str) -> Option<Self> {
-        let said = Said::new(text).of_start();
+        let said = SearchText::new(text).of_start();
         // CRI-O: the name is taken by the request that is still under way.
         let slow = said.has_one(&[
             "kubelet may be retrying requests that are timing out",

@@ -7,13 +7,13 @@
 //! has started once, about its end, or about tearing a pod down, is not; nor is
 //! what its writer ignores.
 
-mod words;
+mod phrases;
 
-use self::words::{
+use self::phrases::{
     ANSWERS, ANYWHERE, BEGINNING, ENDING, IGNORED, INSTEAD, MAKING, NAMES, OF_A_NODE, OF_A_POD,
     PARTS, PROBLEMS, RUNNING, SLOW,
 };
-use crate::{phrase::Said, speaker};
+use crate::{phrase::SearchText, speaker};
 
 /// Words of which one is in every line that is of interest here. Lines without
 /// any are not looked at.
@@ -284,7 +284,7 @@ pub fn may_be_a_problem(text: &str) -> bool {
 /// Whether a message tells what an ADD was answered with, and that is an error.
 /// Daemons of networks log their answers as information, whatever they are.
 pub fn answers_with_an_error(text: &str) -> bool {
-    let said = Said::new(speaker::of_sandbox(text));
+    let said = SearchText::new(speaker::of_sandbox(text));
     let text = said.as_str();
     ANSWERS.are_in(&said) && (has_an_error(text) || is_an_error(text))
 }
@@ -330,7 +330,7 @@ fn is_an_error(text: &str) -> bool {
 /// Whether a text is the object with which a plugin fails, and nothing else:
 /// `{"code": 100, "msg": "..."}`, quoted or not. Other programs answer with such
 /// objects, too: without the version of CNI, only codes that it gives count.
-fn is_plugins_error(said: &Said) -> bool {
+fn is_plugins_error(said: &SearchText) -> bool {
     let text = said.as_str().replace("\\n", " ").replace('\n', " ");
     let text = text.trim_matches([' ', '"', '\'', '>', '`']);
     let Some(rest) = text.strip_prefix('{') else {
@@ -359,7 +359,7 @@ fn is_plugins_error(said: &Said) -> bool {
 
 /// What a message is, by its words, by who wrote it, and by how bad that found
 /// it in its own words.
-pub fn of(said: &Said, ident: Option<&str>, level: Option<Level>) -> Verdict {
+pub fn of(said: &SearchText, ident: Option<&str>, level: Option<Level>) -> Verdict {
     let said = &said.of_start();
     let warns = level >= Some(Level::Warning);
     let is_wrong = warns || PROBLEMS.are_in(said);

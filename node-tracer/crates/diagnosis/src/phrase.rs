@@ -20,11 +20,11 @@ const GAP: usize = 160;
 
 /// A text to look for phrases in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct SearchText {
     text: String,
 }
 
-impl Said {
+impl SearchText {
     pub fn new(text: &str) -> Self {
         let mut text = unquoted(text);
         text.make_ascii_lowercase();
@@ -116,7 +116,7 @@ impl Phrases {
     }
 
     /// Whether one of them is in a text.
-    pub fn are_in(&self, said: &Said) -> bool {
+    pub fn are_in(&self, said: &SearchText) -> bool {
         let words = |phrase: &&'static str| {
             let first = phrase.split(" .. ").next().unwrap_or_default();
             first.trim_matches('*')
@@ -253,13 +253,14 @@ mod tests {
 
     #[test]
     fn full_width_punctuation_and_any_white_space_are_the_plain_ones() {
-        let said = Said::new("mkdir\u{ff1a}\u{3000}cannot\u{a0}allocate\n\tmem\u{200b}ory\u{ff09}");
+        let said =
+            SearchText::new("mkdir\u{ff1a}\u{3000}cannot\u{a0}allocate\n\tmem\u{200b}ory\u{ff09}");
         assert_eq!(said.as_str(), "mkdir: cannot allocate memory)");
     }
 
     #[test]
     fn whole_words_are_found_whatever_the_case() {
-        let said = Said::new("Failed to set up the PicNIC: aws-CNI said: No free  IPs");
+        let said = SearchText::new("Failed to set up the PicNIC: aws-CNI said: No free  IPs");
         for phrase in [
             "cni",
             "failed to set up",
@@ -286,20 +287,20 @@ mod tests {
             "no",
             "",
         ] {
-            let said = Said::new(text);
+            let said = SearchText::new(text);
             assert_eq!(ALL.are_in(&said), said.has_one(ALL.all), "{text}");
         }
     }
 
     #[test]
     fn a_gap_is_bridged_and_no_more() {
-        let said = Said::new("configmap \"a\" not found; found not");
+        let said = SearchText::new("configmap \"a\" not found; found not");
         assert!(said.has("configmap* .. not found"));
         assert!(said.has("configmap .. not .. not"));
         assert!(!said.has("not found .. configmap"));
         let far = format!("configmap {} not found", "x ".repeat(GAP));
-        assert!(!Said::new(&far).has("configmap .. not found"));
-        let again = Said::new(&format!("{far} configmap \u{e4} not found"));
+        assert!(!SearchText::new(&far).has("configmap .. not found"));
+        let again = SearchText::new(&format!("{far} configmap \u{e4} not found"));
         assert!(again.has("configmap .. not found"));
     }
 
@@ -316,7 +317,7 @@ mod tests {
 
     #[test]
     fn names_that_anybody_can_choose_can_be_left_out() {
-        let said = Said::new(
+        let said = SearchText::new(
             "for pod \"calico-node-1\" (k8s_POD_cni_x_0) \"cni_default(1-2)\" image \"cni:1\": cni",
         );
         let bare = said.without_names();
@@ -335,17 +336,17 @@ mod tests {
             "ä\\\"ö",
             &"\\n".repeat(20_000),
         ] {
-            let said = Said::new(text);
+            let said = SearchText::new(text);
             assert!(!said.without_names().has("x .. ö*"));
         }
-        assert!(Said::new(&"ä ".repeat(40_000)).as_str().len() <= MAX_TEXT);
+        assert!(SearchText::new(&"ä ".repeat(40_000)).as_str().len() <= MAX_TEXT);
     }
 
     /// What is quadratic takes minutes with this.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "what it takes is the claim")]
     fn what_follows_is_looked_for_no_further_than_the_gap() {
-        let said = Said::new(&"failed to ".repeat(MAX_TEXT / 10));
+        let said = SearchText::new(&"failed to ".repeat(MAX_TEXT / 10));
         let begun = std::time::Instant::now();
         for _ in 0..200 {
             assert!(!said.has("failed .. to .. address"));

@@ -7,7 +7,7 @@ use crate::{
         RuntimeUnavailable, Unknown,
     },
     PluginFailure,
-    phrase::Said,
+    phrase::SearchText,
 };
 
 /// What a message says more exactly than its cause.
@@ -351,7 +351,7 @@ impl Cause {
     pub fn remedy(self, message: &str) -> Option<&'static Remedy> {
         let mut own = self.rows().peekable();
         own.peek()?;
-        let said = Said::new(message);
+        let said = SearchText::new(message);
         let found = own.find(|row| said.has_one(row.any));
         found.map(|row| &row.remedy)
     }

@@ -26,7 +26,7 @@ mod runtime;
 mod storage;
 mod used_up;
 
-use crate::{Cause, phrase::Said};
+use crate::{Cause, phrase::SearchText};
 
 /// What a text must be like.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Row {
         Self { without, ..self }
     }
 
-    pub(crate) fn fits(&self, reason: Option<&str>, said: &Said) -> bool {
+    pub(crate) fn fits(&self, reason: Option<&str>, said: &SearchText) -> bool {
         let Self {
             cause: _,
             any,
@@ -268,7 +268,7 @@ mod tests {
         for row in rows() {
             for phrase in row.any.iter().chain(row.with).chain(row.without) {
                 let plain = phrase.replace('*', "").replace(" .. ", " x ");
-                assert!(Said::new(&plain).has(phrase), "{phrase}");
+                assert!(SearchText::new(&plain).has(phrase), "{phrase}");
                 assert_eq!(phrase.to_ascii_lowercase(), **phrase);
             }
         }

@@ -64,7 +64,7 @@ use std::{
 };
 
 use self::{
-    facts::{cable::Cables, conflicts::AllShared, reservations::Judge, unused::Unresolved},
+    facts::{conflicts::AllShared, reservations::Judge, unused::Unresolved, veth_pairs::VethPairs},
     orphan_veth::Orphans,
 };
 
@@ -101,7 +101,7 @@ pub struct View<'a> {
     shared: OnceCell<AllShared<'a>>,
     inner: RefCell<HashMap<Serial, bool>>,
     judge: OnceCell<Option<Judge<'a>>>,
-    cables: OnceCell<Cables<'a>>,
+    veth_pairs: OnceCell<VethPairs<'a>>,
     orphans: OnceCell<Orphans<'a>>,
     paths: OnceCell<stale_path::Judged>,
     unresolved: OnceCell<Unresolved<'a>>,
@@ -124,7 +124,7 @@ impl<'a> View<'a> {
             shared: OnceCell::new(),
             inner: RefCell::default(),
             judge: OnceCell::new(),
-            cables: OnceCell::new(),
+            veth_pairs: OnceCell::new(),
             orphans: OnceCell::new(),
             paths: OnceCell::new(),
             unresolved: OnceCell::new(),
@@ -220,8 +220,8 @@ impl<'a> View<'a> {
     }
 
     /// Which end of a veth belongs to which.
-    pub fn cables(&self) -> &Cables<'a> {
-        self.cables.get_or_init(|| Cables::new(self.model))
+    pub fn veth_pairs(&self) -> &VethPairs<'a> {
+        self.veth_pairs.get_or_init(|| VethPairs::new(self.model))
     }
 
     /// Whether what a namespace has proves nothing: nobody names it, and it is a
@@ -230,7 +230,7 @@ impl<'a> View<'a> {
     /// user namespace of its own, which is that pod's also when all have
     /// forgotten it.
     pub fn is_bystander(&self, entry: &NetnsEntry) -> bool {
-        entry.is_strangers() && (entry.is_users() || !self.cables().is_on_host(entry))
+        entry.is_strangers() && (entry.is_users() || !self.veth_pairs().is_on_host(entry))
     }
 
     /// Whether such a namespace may be a pod's all the same: root has made it,

@@ -12,9 +12,10 @@ mod answer;
 mod cni;
 mod findings;
 mod index;
-mod look;
 mod netns;
+mod not_read;
 mod path;
+mod phrases;
 mod pods;
 mod related;
 mod resolve;
@@ -22,7 +23,6 @@ mod subject;
 #[cfg(test)]
 mod tests;
 mod timeline;
-mod words;
 
 pub use self::subject::{Asked, SubjectError, parse};
 use event::explanation::{Explanation, Subject};
@@ -75,7 +75,7 @@ pub fn explain(
         also,
     } = resolve::resolve(asked, &view, &index, hints)?;
     let related = related::related(&seeds, &index);
-    let look = look::look(engine, hints, seeds.address);
+    let look = not_read::look(engine, hints, seeds.address);
 
     let mut all = Explanation {
         subject: Subject {
@@ -119,16 +119,17 @@ pub fn explain(
     all.answer = answer::answer(&all, &basis);
     // What others have to do with it says nothing of the subject, but of its
     // addresses.
-    let rivals = related.rivals(&index);
-    for rival in &rivals {
-        all.cni_calls.extend(cni::calls(&view, rival));
-        all.sandboxes.extend(pods::sandboxes(rival));
-        all.pods.extend(pods::pods(&view, &Seeds::default(), rival));
+    let other_owners = related.other_owners(&index);
+    for other_owner in &other_owners {
+        all.cni_calls.extend(cni::calls(&view, other_owner));
+        all.sandboxes.extend(pods::sandboxes(other_owner));
+        all.pods
+            .extend(pods::pods(&view, &Seeds::default(), other_owner));
     }
     if let Some(shared) = answer::shared(&all, &basis) {
         all.answer = shared;
     }
-    let everybody: Vec<Related<'_>> = std::iter::once(related).chain(rivals).collect();
+    let everybody: Vec<Related<'_>> = std::iter::once(related).chain(other_owners).collect();
     let related = &everybody[0];
     all.timeline = timeline::timeline(&Parts {
         related: &everybody,

@@ -31,11 +31,11 @@ use std::{
 
 use self::{
     oracle::Oracle,
-    sources::{Absence, Missing, OLD_LIST, Source, Teller},
+    sources::{Absence, Missing, OLD_LIST, Source, SourceView},
     traced::START,
     truth::{LOOK, TruePod, TrueSandbox, Truth},
 };
-use crate::{Engine, Settings, looks::Looks};
+use crate::{Engine, Settings, confirm::Confirmation};
 use event::{
     Event, What,
     clock::Timestamp,
@@ -172,9 +172,9 @@ fn smaller(truth: &Truth) -> Vec<Truth> {
             }
         }
     }
-    for place in 0..truth.strangers.len() {
+    for place in 0..truth.others.len() {
         let mut less = truth.clone();
-        less.strangers.remove(place);
+        less.others.remove(place);
         all.push(less);
     }
     if !truth.leaks.is_empty() || truth.orphans > 0 {
@@ -316,12 +316,12 @@ fn subjects(finding: &Finding) -> Vec<Subject> {
 /// What a scan says that looks twice, 80 s apart: after the first look and
 /// after the second.
 fn scanned(truth: &Truth, missing: &Missing) -> Vec<Verdicts> {
-    let teller = Teller { truth, missing };
-    let mut looks = Looks::new(settings());
+    let view = SourceView { truth, missing };
+    let mut looks = Confirmation::new(settings());
     let looked = [LOOK, LATE].map(|time| {
-        take(&mut looks, &teller, &teller.look(time), time);
+        take(&mut looks, &view, &view.look(time), time);
         if looks.is_doubtful() {
-            take(&mut looks, &teller, &teller.look_again(time + 1), time + 1);
+            take(&mut looks, &view, &view.look_again(time + 1), time + 1);
         }
         looks.judged();
         Verdicts::of(looks.engine())
@@ -335,9 +335,9 @@ fn traced(truth: &Truth, missing: &Missing) -> Vec<Verdicts> {
         surveyed: false,
         ..settings()
     });
-    let teller = Teller { truth, missing };
+    let view = SourceView { truth, missing };
     let quiet = [LOOK + 40, LATE].map(|time| (time, Vec::new()));
-    for (time, events) in teller.trace().into_iter().chain(quiet) {
+    for (time, events) in view.trace().into_iter().chain(quiet) {
         for event in &events {
             engine.apply(event);
         }
@@ -349,15 +349,15 @@ fn traced(truth: &Truth, missing: &Missing) -> Vec<Verdicts> {
         };
         tick(&mut engine);
         let then = truth.then(time);
-        let teller = Teller {
+        let view = SourceView {
             truth: &then,
             missing,
         };
         let watched = engine.watched().clone();
         for address in &watched.addresses | &watched.living {
-            engine.apply(&teller.answer(address, time));
+            engine.apply(&view.answer(address, time));
         }
-        for event in teller.devices(&watched.unplaced, time) {
+        for event in view.devices(&watched.unplaced, time) {
             engine.apply(&event);
         }
         tick(&mut engine);
@@ -375,20 +375,20 @@ fn settings() -> Settings {
     }
 }
 
-fn take(looks: &mut Looks, teller: &Teller<'_>, events: &[Event], time: i64) {
+fn take(looks: &mut Confirmation, view: &SourceView<'_>, events: &[Event], time: i64) {
     for event in events {
         looks.apply(event);
     }
     tick(looks, time);
     let watched = looks.engine().watched();
     for address in &watched.addresses | &watched.living {
-        looks.apply(&teller.answer(address, time));
+        looks.apply(&view.answer(address, time));
     }
     tick(looks, time);
     looks.looked();
 }
 
-fn tick(looks: &mut Looks, time: i64) {
+fn tick(looks: &mut Confirmation, time: i64) {
     let not_before = looks.engine().not_before();
     let time = not_before.map_or(s(time), |pause| pause.max(s(time)));
     let what = What::Tick;

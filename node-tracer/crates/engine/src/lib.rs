@@ -14,13 +14,13 @@
     )
 )]
 
+pub mod confirm;
 pub mod detect;
 pub mod eni;
 pub mod explain;
 mod incident;
 #[cfg(any(test, feature = "testing"))]
 pub mod law;
-pub mod looks;
 pub mod model;
 pub mod summary;
 
@@ -62,6 +62,8 @@ const ABSENCE: Duration = Duration::from_secs(60);
 /// Users who are told of at a time; with that, one with many IDs is told of no
 /// more often.
 const MAX_USERS: usize = 4;
+/// Addresses of which the stores are asked all the time; of more living pods in turn.
+const MAX_ASKED: usize = 64;
 /// A finding that has ended so often, each time within a minute of the last,
 /// comes and goes: it is over once it has been away for a while.
 const ENDS: u32 = 3;
@@ -576,7 +578,12 @@ fn watch(view: &View<'_>) -> Watch {
     }
     watch.addresses.extend(detect::called_for(view));
     watch.of_ghosts = ghost_sandbox::addresses(view);
-    watch.living.extend(unreserved_address::addresses(view));
+    for (address, is_unreserved) in unreserved_address::addresses(view) {
+        watch.living.insert(address);
+        if is_unreserved && watch.addresses.len() < MAX_ASKED {
+            watch.addresses.insert(address);
+        }
+    }
     watch
 }
 

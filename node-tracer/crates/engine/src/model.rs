@@ -31,16 +31,16 @@ pub mod attachment;
 pub mod calls;
 pub mod cluster;
 pub mod endpoints;
-mod lists;
+mod expiry;
+mod listed;
 pub mod lost;
 pub mod netns;
-mod past;
 pub mod pods;
+mod resolve_owner;
 pub mod runtime;
 pub mod sandbox;
 pub mod starts;
 pub mod task;
-mod tie;
 pub mod waiting;
 
 use event::{
@@ -57,11 +57,11 @@ use endpoints::Endpoints;
 use lost::Lost;
 use netns::NetnsTable;
 use pods::Pods;
+use resolve_owner::HostEnds;
 use runtime::Runtime;
 use sandbox::CallEnd;
 use starts::Starts;
 use task::BlockedTasks;
-use tie::HostEnds;
 use waiting::WaitingDevices;
 
 /// Cause under which entries are counted that a full table did not take.
@@ -94,7 +94,7 @@ pub struct Model {
     pub runtime: Runtime,
     /// CNI's networks, attachments and reservations, as last listed.
     pub cni: Cni,
-    /// The host-side ends of cables.
+    /// The host-side ends of veth pairs.
     host_ends: HostEnds,
     /// CNI calls that were seen.
     pub calls: Calls,
@@ -276,7 +276,7 @@ impl Model {
                 };
                 self.netns.held(*netns, time, held)
                     | self.attribute(*netns, time, tasks)
-                    | self.tie(*netns, time)
+                    | self.resolve_owner(*netns, time)
             }
             What::AddressAdded {
                 netns,
@@ -286,7 +286,7 @@ impl Model {
             } => {
                 self.netns
                     .address_added(*netns, time, address, *found, *made)
-                    | self.tie(*netns, time)
+                    | self.resolve_owner(*netns, time)
             }
             What::AddressRemoved { netns, address } => {
                 self.netns.address_removed(*netns, time, address)
@@ -421,7 +421,7 @@ impl Model {
                 };
                 self.netns.wired(*netns, time, wiring)
                     | self.host_wired(*netns, time, devices)
-                    | self.tie(*netns, time)
+                    | self.resolve_owner(*netns, time)
             }
             What::NetnsForwarding {
                 netns,
@@ -463,8 +463,8 @@ impl Model {
         // A task that sleeps in it is there, even if it is not in this event.
         let stuck = self.blocked.in_netns(entry.id).take(MAX_HOLDERS);
         let tasks = tasks.iter().chain(stuck.map(|blocked| &blocked.task));
-        let tasks =
-            tasks.filter(|task| tie::is_vouched(task, &self.runtime, &self.cni, &self.pods));
+        let tasks = tasks
+            .filter(|task| resolve_owner::is_vouched(task, &self.runtime, &self.cni, &self.pods));
         let changed = entry.sandbox.note_tasks(tasks, &self.pods, time);
         changed | entry.sandbox.stand(&self.pods, entry.seen)
     }
@@ -520,7 +520,7 @@ impl Model {
     fn stand_all(&mut self, time: Timestamp) -> bool {
         let pods = &self.pods;
         for entry in self.netns.live_mut() {
-            tie::note_late(entry, &self.runtime, &self.cni, pods, time);
+            resolve_owner::note_late(entry, &self.runtime, &self.cni, pods, time);
             entry.sandbox.stand(pods, entry.seen);
         }
         true

@@ -199,7 +199,7 @@ pub struct Trace {
 pub enum TraceKind {
     /// The address in the sandbox's namespace.
     Address,
-    /// The host-side end of the cable.
+    /// The host-side end of the veth pair.
     Veth,
     /// The host's route to the address.
     Route,

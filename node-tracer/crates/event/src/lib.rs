@@ -40,17 +40,17 @@ use std::{
 use serde::{Deserialize, Serialize, Serializer};
 
 mod cni;
-mod lists;
 mod start;
+mod state;
 mod subjects;
 
 pub use self::{
     cni::{CniCall, CniCommand, CniEffect, CniError, CniInterface, CniResult, Trace, TraceKind},
-    lists::{
+    start::{Endpoint, FullFilesystem, OomKill, StartFailure},
+    state::{
         Attachment, Device, MaxPods, Neighbour, Network, PciFunction, Range, Reservation, Route,
         RuntimeContainer, RuntimeSandbox, Store, StoreKind,
     },
-    start::{Endpoint, FullFilesystem, OomKill, StartFailure},
     subjects::{
         ADDRESSES, Address, Dad, FdHolder, FuseMount, FuseServer, MAX_ADDRESSES, Netns, NotStuck,
         Pod, PodRef, ReservationHolder, Task, UserNs, has_room,

@@ -8,9 +8,9 @@ use crate::{
 };
 
 pub mod generator;
-mod lists;
+mod state;
 
-pub use self::lists::*;
+pub use self::state::*;
 
 /// UID of the pod that is force-deleted.
 pub const OLD: &str = "0a1b2c3d-0000-4000-8000-000000000001";

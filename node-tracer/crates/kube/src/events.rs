@@ -38,7 +38,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family},
 };
 
-use self::{changes::Teller, ledger::Ledger, object::EventChange, worker::Worker};
+use self::{changes::Sender, ledger::Ledger, object::EventChange, worker::Worker};
 use event::{
     clock::Timestamp,
     finding::{Finding, Severity, State},
@@ -142,7 +142,7 @@ impl Counts {
 /// The trace's end of it.
 pub struct KubeEvents {
     floor: Severity,
-    told: Teller,
+    told: Sender,
     counts: Counts,
     /// Says that all is written.
     done: Receiver<()>,

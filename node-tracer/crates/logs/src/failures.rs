@@ -13,7 +13,7 @@ pub(super) use self::whose::Whose;
 
 use self::recorded::Recorded;
 use super::entry::{Entry, Level};
-use diagnosis::{gate, phrase::Said};
+use diagnosis::{gate, phrase::SearchText};
 use event::{Event, PodRef, StartFailure, What, clock::Timestamp, wording::cut};
 use node::redact::redact;
 
@@ -74,7 +74,7 @@ fn said(entry: &Entry<'_>) -> Option<StartFailure> {
         return None;
     }
     let text = whole(entry);
-    let said = Said::new(&text);
+    let said = SearchText::new(&text);
     if !informs && gate::of(&said, entry.ident, entry.own_level) != gate::Verdict::Failure {
         return None;
     }
@@ -108,7 +108,7 @@ pub(super) fn kept(text: &str) -> String {
 }
 
 /// Who says so: by the envelope, or else by what only one of them says.
-fn source(entry: &Entry<'_>, said: &Said) -> &'static str {
+fn source(entry: &Entry<'_>, said: &SearchText) -> &'static str {
     if let Some(known) = entry.ident.and_then(gate::writer) {
         return known;
     }

@@ -24,7 +24,7 @@ pub(super) mod hide;
 pub(super) mod kernel;
 mod kubelet;
 mod serving;
-mod words;
+mod tokens;
 
 use std::{borrow::Cow, time::Duration};
 

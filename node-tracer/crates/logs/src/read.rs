@@ -18,6 +18,7 @@
 mod begin;
 mod calendar;
 mod clean;
+mod completeness;
 mod container;
 mod export;
 mod fold;
@@ -35,7 +36,6 @@ mod quote;
 mod ready;
 mod record;
 mod stamp;
-mod told;
 mod zstd;
 
 use std::{fmt, io};
@@ -43,17 +43,17 @@ use std::{fmt, io};
 use self::begin::Form;
 use self::{
     calendar::Calendar,
+    completeness::FormCounts,
     fold::{Joint, Pending, Wrapped, Wrapping},
     lines::{Line, Lines, Next},
     needles::Needles,
     partial::Pieces,
     ready::Ready,
-    told::FormCounts,
 };
 pub use self::{
+    completeness::{FormCount, Gaps},
     input::{BytesRead, Input},
     needles::Words,
-    told::{FormCount, Gaps},
 };
 use super::entry::Entry;
 

@@ -29,7 +29,7 @@ use super::{
 use event::{Event, Network, ReservationHolder, Store, What, clock::Timestamp, fault};
 
 mod asker;
-pub mod hand;
+pub mod locked_store;
 mod store;
 
 pub use self::{

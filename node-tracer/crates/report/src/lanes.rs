@@ -10,7 +10,7 @@
 mod call;
 mod events;
 mod lane;
-mod lists;
+mod listed;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

@@ -10,7 +10,7 @@
 //! | [`sheet`] | takes the run in: a sink |
 //! | [`lanes`], [`history`] | sandboxes and findings over time |
 //! | [`incident`] | which of them belong together |
-//! | [`story`], [`prose`] | the incident in words |
+//! | [`narrative`], [`prose`] | the incident in words |
 //! | [`timeline`], [`axis`] | the incident as a drawing |
 //! | [`page`], [`shown`] | what the template is given |
 //!
@@ -24,11 +24,11 @@ pub mod axis;
 pub mod history;
 pub mod incident;
 pub mod lanes;
+pub mod narrative;
 #[cfg(any(test, feature = "testing"))]
 pub mod outline;
 pub mod page;
 pub mod prose;
 pub mod sheet;
 pub mod shown;
-pub mod story;
 pub mod timeline;

@@ -8,10 +8,10 @@ use askama::Template;
 use self::parts::{CallView, CoverageView, FindingView, calls, coverage, finding};
 use super::{
     incident::incidents,
+    narrative::{Chapter, MAX_CHAPTERS, chapters, verdict},
     prose::date,
     sheet::Sheet,
     shown::Shown,
-    story::{Chapter, MAX_CHAPTERS, chapters, verdict},
     timeline::{Timeline, timeline},
 };
 use event::{

@@ -14,10 +14,10 @@ use super::{
     axis::{Axis, Cut, Tick},
     incident::{Conflict, Incident},
     lanes::{Lane, Serial},
+    narrative::Narrator,
     prose::Calendar,
     sheet::Sheet,
     shown::Shown,
-    story::Teller,
 };
 use event::{
     clock::Timestamp,
@@ -130,7 +130,7 @@ pub struct CutView {
 struct Canvas<'a> {
     axis: Axis,
     calendar: Calendar,
-    teller: Teller<'a>,
+    narrator: Narrator<'a>,
     end: Timestamp,
 }
 
@@ -200,7 +200,7 @@ fn draw(
         .collect();
     let canvas = Canvas {
         calendar: sheet.calendar(),
-        teller: Teller::new(sheet),
+        narrator: Narrator::new(sheet),
         end: sheet.ended(),
         axis: Axis::new(moments),
     };
@@ -272,7 +272,7 @@ impl Canvas<'_> {
     }
 
     fn title(&self, lane: &Lane) -> (Shown, Shown) {
-        let name = self.teller.whose(lane);
+        let name = self.narrator.whose(lane);
         let id = lane
             .sandbox_id
             .as_deref()

@@ -2,10 +2,10 @@
 
 use std::{fs, path::PathBuf};
 
-mod story;
+mod narrative;
 mod timeline;
 
-use crate::{recording::Note, replay};
+use crate::{recording::Marker, replay};
 use event::{CniCall, Event, Task, What, record::CoverageItem, testing::*};
 use report::{
     outline::outline,
@@ -49,16 +49,16 @@ fn lines(command: &str, events: &[Event], end: i64) -> Vec<String> {
     };
     let signals = vec![seen("cni-call", Some("tp_btf")), seen("cri", None)];
     let line = |event: &Event| serde_json::to_string(event).unwrap();
-    let note = |note: &Note| serde_json::to_string(note).unwrap();
-    let mut lines = vec![header.to_string(), note(&Note::Coverage { signals })];
+    let note = |note: &Marker| serde_json::to_string(note).unwrap();
+    let mut lines = vec![header.to_string(), note(&Marker::Coverage { signals })];
     for seconds in 0..end {
         lines.extend(events.iter().filter(|it| it.time == s(seconds)).map(line));
         lines.push(line(&at(seconds, What::Tick)));
     }
     if command == "scan" {
-        lines.extend([note(&Note::Looked), note(&Note::Judged)]);
+        lines.extend([note(&Marker::Looked), note(&Marker::Judged)]);
     }
-    lines.push(note(&Note::Ended { time: s(end) }));
+    lines.push(note(&Marker::Ended { time: s(end) }));
     lines
 }
 

@@ -100,7 +100,7 @@ fn each_line_is_told_apart() {
         other => panic!("{other:?}"),
     };
     assert_eq!(told[0], Line::Event(created(1, 100)));
-    assert_eq!(told[1], Line::Note(Note::Looked));
+    assert_eq!(told[1], Line::Marker(Marker::Looked));
     assert_eq!(told[2], Line::Unknown("pod-cloned".into()));
     assert_eq!(told[3], Line::Unknown("thought".into()));
     assert_eq!(damaged(4), (7, "missing field `netns` (column 55)"));

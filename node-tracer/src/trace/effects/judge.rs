@@ -4,14 +4,14 @@ use event::{CniCommand, CniEffect, Device, Neighbour, Trace, TraceKind};
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
-    known::{Attachment, Key},
+    attachments::{Attachment, Key},
     worker::Found,
 };
 use node::netlink::Visit;
 
 /// What was found of a namespace.
 #[derive(Clone, Copy, Debug)]
-enum Sight<'a> {
+enum Observation<'a> {
     Seen(&'a Visit),
     /// The kernel has said so.
     Gone,
@@ -20,27 +20,27 @@ enum Sight<'a> {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sights<'a> {
+pub(super) struct Observations<'a> {
     pub(super) found: &'a Found,
     /// The host's namespace, by inode.
     pub(super) host: Option<u32>,
 }
 
-impl<'a> Sights<'a> {
+impl<'a> Observations<'a> {
     /// That no way leads there any more is no proof that it is gone: a task in
     /// it may not have been found.
-    fn of(&self, inode: Option<u32>) -> Sight<'a> {
+    fn of(&self, inode: Option<u32>) -> Observation<'a> {
         match inode.and_then(|inode| self.found.visits.get(&inode)) {
-            Some(Some(visit)) => Sight::Seen(visit),
-            Some(None) | None => Sight::Unknown,
+            Some(Some(visit)) => Observation::Seen(visit),
+            Some(None) | None => Observation::Unknown,
         }
     }
 
-    fn sandbox(&self, attachment: &Attachment) -> Sight<'a> {
+    fn sandbox(&self, attachment: &Attachment) -> Observation<'a> {
         match attachment.netns {
             Some(netns) => self.of(Some(netns.inode)),
-            None if attachment.gone => Sight::Gone,
-            None => Sight::Unknown,
+            None if attachment.gone => Observation::Gone,
+            None => Observation::Unknown,
         }
     }
 
@@ -63,9 +63,9 @@ impl<'a> Sights<'a> {
             ifname: key.ifname.clone(),
             pod: attachment.pod.clone(),
             netns: match sandbox {
-                Sight::Seen(visit) => Some(visit.netns),
-                Sight::Gone => None,
-                Sight::Unknown => attachment.netns,
+                Observation::Seen(visit) => Some(visit.netns),
+                Observation::Gone => None,
+                Observation::Unknown => attachment.netns,
             },
             traces,
         }
@@ -82,7 +82,7 @@ impl<'a> Sights<'a> {
             let lookup = self.found.lookups.get(address);
             lookup.is_some_and(|it| it.unread.texts().is_empty())
         };
-        matches!(self.of(self.host), Sight::Seen(_))
+        matches!(self.of(self.host), Observation::Seen(_))
             && attachment.addresses.iter().all(read)
             && effect.traces.iter().all(gone)
     }
@@ -90,7 +90,7 @@ impl<'a> Sights<'a> {
     /// Whether an attachment whose ADD has succeeded lacks nothing. What is
     /// found is remembered.
     pub(super) fn is_sound(&self, attachment: &mut Attachment, effect: &CniEffect) -> bool {
-        let Sight::Seen(visit) = self.sandbox(attachment) else {
+        let Observation::Seen(visit) = self.sandbox(attachment) else {
             return true;
         };
         let now = inventory(visit);
@@ -103,13 +103,14 @@ impl<'a> Sights<'a> {
     /// what is not told of is not there.
     pub(super) fn saw(&self, attachment: &Attachment) -> bool {
         let all = [self.sandbox(attachment), self.of(self.host)];
-        all.iter().all(|sight| matches!(sight, Sight::Seen(_)))
+        all.iter()
+            .all(|sight| matches!(sight, Observation::Seen(_)))
     }
 
-    /// Whether a gateway that is only at the end of the cable has no usable
+    /// Whether a gateway that is only at the end of the veth pair has no usable
     /// neighbour entry: it may come, or be asked for, just now.
     pub(super) fn lacks_neighbour(&self, attachment: &Attachment) -> bool {
-        let Sight::Seen(visit) = self.sandbox(attachment) else {
+        let Observation::Seen(visit) = self.sandbox(attachment) else {
             return false;
         };
         let gateways = visit.entered_routes();
@@ -126,17 +127,17 @@ impl<'a> Sights<'a> {
         &self,
         attachment: &mut Attachment,
         key: &Key,
-        sandbox: Sight<'_>,
+        sandbox: Observation<'_>,
         command: &CniCommand,
     ) -> Option<Trace> {
         let host = self.of(self.host);
         let inside = match sandbox {
-            Sight::Seen(visit) => Some(visit),
-            Sight::Gone | Sight::Unknown => None,
+            Observation::Seen(visit) => Some(visit),
+            Observation::Gone | Observation::Unknown => None,
         };
         let mut devices = inside.into_iter().flat_map(|visit| &visit.devices);
         let own = devices.find(|it| it.name == key.ifname);
-        if let (Sight::Seen(host), Some(inside), Some(own), CniCommand::Add) =
+        if let (Observation::Seen(host), Some(inside), Some(own), CniCommand::Add) =
             (host, inside, own, command)
             && let Some(end) = other_end(own, inside, host)
         {
@@ -148,18 +149,18 @@ impl<'a> Sights<'a> {
         let told = || {
             let told = attachment.told.iter().rev();
             let mut veths = told.filter(|name| match host {
-                Sight::Seen(host) => {
+                Observation::Seen(host) => {
                     let there = host.devices.iter().find(|it| it.name == **name);
                     there.is_none_or(Device::is_veth)
                 }
-                Sight::Gone | Sight::Unknown => true,
+                Observation::Gone | Observation::Unknown => true,
             });
             veths.next().filter(|_| !is_other)
         };
         let name = attachment.veth.as_ref().or_else(told)?;
         let index = attachment.veth_index;
         let there = match host {
-            Sight::Seen(host) => {
+            Observation::Seen(host) => {
                 let devices = host.devices.iter();
                 let is_there = devices.clone().any(|it| match index {
                     // Its number stays, whoever renames it, and one of its name that
@@ -175,7 +176,7 @@ impl<'a> Sights<'a> {
                     false => certain(is_there, host),
                 }
             }
-            Sight::Gone | Sight::Unknown => None,
+            Observation::Gone | Observation::Unknown => None,
         };
         Some(Trace {
             kind: TraceKind::Veth,
@@ -189,12 +190,12 @@ impl<'a> Sights<'a> {
         let has = |address: IpAddr| {
             let whole = if address.is_ipv4() { 32 } else { 128 };
             match host {
-                Sight::Seen(host) => {
+                Observation::Seen(host) => {
                     let mut routes = host.entered_routes();
                     let there = routes.any(|route| route.to == Some((address, whole)));
                     certain(there, host)
                 }
-                Sight::Gone | Sight::Unknown => None,
+                Observation::Gone | Observation::Unknown => None,
             }
         };
         if *command == CniCommand::Add {
@@ -245,21 +246,21 @@ impl<'a> Sights<'a> {
     }
 }
 
-fn addresses(attachment: &Attachment, sandbox: Sight<'_>) -> Vec<Trace> {
+fn addresses(attachment: &Attachment, sandbox: Observation<'_>) -> Vec<Trace> {
     let own = attachment.addresses.iter().filter(|it| !it.is_loopback());
     let trace = |address: &IpAddr| Trace {
         kind: TraceKind::Address,
         name: address.to_string(),
         there: match sandbox {
-            Sight::Seen(visit) => {
+            Observation::Seen(visit) => {
                 let there = visit
                     .addresses
                     .iter()
                     .any(|it| it.address.address == *address);
                 certain(there, visit)
             }
-            Sight::Gone => Some(false),
-            Sight::Unknown => None,
+            Observation::Gone => Some(false),
+            Observation::Unknown => None,
         },
     };
     own.map(trace).collect()
@@ -270,7 +271,7 @@ fn certain(there: bool, visit: &Visit) -> Option<bool> {
     (there || !visit.cut).then_some(there)
 }
 
-/// The other end of a cable, on the host. A pod can make a device that has the
+/// The other end of a veth pair, on the host. A pod can make a device that has the
 /// numbers of another pod's, but not one that leads to the host without being
 /// that: the kernel says where it leads.
 fn other_end<'a>(own: &Device, inside: &Visit, host: &'a Visit) -> Option<&'a Device> {

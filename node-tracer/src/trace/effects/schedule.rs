@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::known::Key;
+use super::attachments::Key;
 
 /// How long after the last plugin's end its effect is looked at.
 const AFTER: Duration = Duration::from_millis(50);

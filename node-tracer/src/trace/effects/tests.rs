@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use super::{known::Attachment, *};
+use super::{attachments::Attachment, *};
 use event::{
     CniEffect, CniInterface, CniResult, Device, Netns, ReservationHolder, Route, TraceKind,
     testing::*,
@@ -19,12 +19,12 @@ use node::{
     procfs::Bounded,
 };
 
+mod attachments;
 mod judge;
-mod known;
+mod outcome;
 mod real;
 mod schedule;
 mod tables;
-mod telling;
 
 const MS: Duration = Duration::from_millis(1);
 

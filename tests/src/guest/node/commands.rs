@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::incident::INCIDENT;
 use super::{PODS, SOON, Stage, machine};
 use crate::guest::coverage::SIGNALS;
-use crate::look::{self, Look};
+use crate::snapshot_run::{self, SnapshotRun};
 use crate::tracer::{is_finding, netns_of};
 
 /// What every one of them is told.
@@ -68,10 +68,10 @@ fn same(stage: &mut Stage, found: &BTreeMap<&str, &Value>) -> anyhow::Result<()>
 
 /// Asks, and once more as long as a source has not answered in its time: that
 /// the machine is slow is told, and is not what is asked for here.
-fn ask(command: &str, args: &[&str]) -> anyhow::Result<Look> {
+fn ask(command: &str, args: &[&str]) -> anyhow::Result<SnapshotRun> {
     let begin = Instant::now();
     loop {
-        let look = look::on_host(command, &[args, &ARGS].concat())?;
+        let look = snapshot_run::on_host(command, &[args, &ARGS].concat())?;
         let late = |text: &String| text.contains("no answer within") || text.contains("not answer");
         if !look.unknown().iter().any(late) || begin.elapsed() > SOON {
             return Ok(look);

@@ -334,7 +334,7 @@ fn nobody_waits_for_a_stopped_terminal_to_take_progress_away() -> anyhow::Result
     Ok(())
 }
 
-test!(super::ROOT, progress_names_what_is_waited_for);
+test!(apart super::ROOT, progress_names_what_is_waited_for);
 fn progress_names_what_is_waited_for() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
     let socket = folder.path().join("cri.sock");

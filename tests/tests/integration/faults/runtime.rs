@@ -1,6 +1,6 @@
 //! A container runtime that comes, goes and hangs.
 
-use node_tracer_tests::look::NODE;
+use node_tracer_tests::snapshot_run::NODE;
 use node_tracer_tests::test;
 use std::fs;
 use std::time::Duration;

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::kube::incident::KubeIncident;
 use node_tracer_tests::kube::{Kube, PodSpec};
-use node_tracer_tests::look::{self, Look};
 use node_tracer_tests::paste::{Shell, commands};
 use node_tracer_tests::process::state;
 use node_tracer_tests::scratch::container_id;
+use node_tracer_tests::snapshot_run::{self, SnapshotRun};
 use node_tracer_tests::stage::Need;
 use node_tracer_tests::tracer::{command, is_finding, names_address, netns_of};
 use node_tracer_tests::{test, wait};
@@ -25,23 +25,23 @@ const LATE: Duration = Duration::from_secs(120);
 
 const NEEDS: &[Need] = &{
     const KUBECTL: Need = Need::Program("kubectl", "kubernetes-client");
-    let mut needs = [KUBECTL; look::KUBE.len() + 1];
+    let mut needs = [KUBECTL; snapshot_run::KUBE.len() + 1];
     let mut at = 0;
-    while at < look::KUBE.len() {
-        needs[at] = look::KUBE[at];
+    while at < snapshot_run::KUBE.len() {
+        needs[at] = snapshot_run::KUBE[at];
         at += 1;
     }
     needs
 };
 
 /// `scan`, as root runs it there.
-fn scan(shell: &Shell, args: &str) -> anyhow::Result<Look> {
+fn scan(shell: &Shell, args: &str) -> anyhow::Result<SnapshotRun> {
     let scan = format!("exec node-tracer scan --stall-threshold 1s -o json {args}");
-    look::run(&mut shell.command(&scan))
+    snapshot_run::run(&mut shell.command(&scan))
 }
 
 /// The finding on a namespace that belongs to this test.
-fn the_on(look: &Look, rule: &str, inode: u64) -> Option<Value> {
+fn the_on(look: &SnapshotRun, rule: &str, inode: u64) -> Option<Value> {
     let mut all = look.findings(rule).into_iter();
     all.find(|it| netns_of(it) == Some(inode)).cloned()
 }
@@ -63,7 +63,7 @@ fn sleeper(name: &str) -> PodSpec<'_> {
 /// The findings of some rules in what somebody wrote.
 fn replayed(file: &Path, rule: &str) -> anyhow::Result<Vec<Value>> {
     let file = file.display().to_string();
-    let look = look::run(&mut command(&["replay", "-o", "json", &file])?)?;
+    let look = snapshot_run::run(&mut command(&["replay", "-o", "json", &file])?)?;
     Ok(look.findings(rule).into_iter().cloned().collect())
 }
 

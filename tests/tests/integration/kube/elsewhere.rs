@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::kube::incident::KubeIncident;
 use node_tracer_tests::kube::{Account, Kube};
-use node_tracer_tests::look::KUBE;
+use node_tracer_tests::snapshot_run::KUBE;
 use node_tracer_tests::test;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! `--kube-events`: what `kubectl describe` shows of the incident.
 
-use node_tracer_tests::look::KUBE;
+use node_tracer_tests::snapshot_run::KUBE;
 use node_tracer_tests::stage::Need;
 use node_tracer_tests::test;
 use std::net::TcpListener;

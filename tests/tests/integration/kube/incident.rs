@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::kube::incident::{KubeIncident, Stuck};
 use node_tracer_tests::kube::{Account, Kube, Running};
-use node_tracer_tests::look::{self, Look};
+use node_tracer_tests::snapshot_run::{self, SnapshotRun};
 use node_tracer_tests::tracer::{Ended, Tracer, is_event, is_finding, names_address, netns_of};
 use serde_json::Value;
 
@@ -87,8 +87,8 @@ fn stages(ended: &Ended, old: &Running) -> Vec<String> {
     stages
 }
 
-test!(look::KUBE, kube_incident_is_told_by_the_api);
-/// Everything from the API: the list, the deletion, the verdict; also by a look,
+test!(snapshot_run::KUBE, kube_incident_is_told_by_the_api);
+/// Everything from the API: the list, the deletion, the verdict; also by a snapshot_run,
 /// and by one while the API server hangs.
 fn kube_incident_is_told_by_the_api() -> anyhow::Result<()> {
     let mut incident = KubeIncident::new()?;
@@ -170,11 +170,11 @@ fn kube_incident_is_told_by_the_api() -> anyhow::Result<()> {
 
 /// Asks, and if the answer was late, once or twice more: what else the machine
 /// does at the moment is not explain's fault.
-fn explain(kube: &Kube, args: &[&str], word: &str) -> anyhow::Result<Look> {
+fn explain(kube: &Kube, args: &[&str], word: &str) -> anyhow::Result<SnapshotRun> {
     let args = [args, &[word]].concat();
     let mut took = Vec::new();
     for _ in 0..3 {
-        let look = look::run(&mut line(kube, "explain", &args)?)?;
+        let look = snapshot_run::run(&mut line(kube, "explain", &args)?)?;
         if look.elapsed < LIMIT {
             return Ok(look);
         }
@@ -183,7 +183,7 @@ fn explain(kube: &Kube, args: &[&str], word: &str) -> anyhow::Result<Look> {
     anyhow::bail!("explain took {took:?}")
 }
 
-test!(look::KUBE, kube_pod_of_the_same_name_is_another_one);
+test!(snapshot_run::KUBE, kube_pod_of_the_same_name_is_another_one);
 /// As a StatefulSet does it. The credentials are the kubelet's, found below the
 /// node's root, and of one node only: its name is in the certificate.
 fn kube_pod_of_the_same_name_is_another_one() -> anyhow::Result<()> {

@@ -1,7 +1,7 @@
 //! A kubelet that is killed, is away for a while and comes back. The tracer
 //! asks the API server with its credentials.
 
-use node_tracer_tests::look::KUBE;
+use node_tracer_tests::snapshot_run::KUBE;
 use node_tracer_tests::test;
 use std::time::Duration;
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
-use node_tracer_tests::look::Look;
 use node_tracer_tests::scratch::Scratch;
+use node_tracer_tests::snapshot_run::SnapshotRun;
 use node_tracer_tests::tracer::command;
 use serde_json::Value;
 
@@ -37,7 +37,7 @@ fn folded(text: &str, width: usize) -> String {
 }
 
 /// All that was said but for the coverage, which names the file.
-fn story(look: &Look) -> Vec<Value> {
+fn story(look: &SnapshotRun) -> Vec<Value> {
     let mut records = look.ended.records.clone();
     records.retain(|record| record["type"] != "coverage");
     for record in &mut records {
@@ -48,7 +48,7 @@ fn story(look: &Look) -> Vec<Value> {
     records
 }
 
-fn same(one: &Look, other: &Look) -> anyhow::Result<()> {
+fn same(one: &SnapshotRun, other: &SnapshotRun) -> anyhow::Result<()> {
     let (one, other) = (story(one), story(other));
     for (one, other) in one.iter().zip(&other) {
         ensure!(one == other, "{one:#}\nand\n{other:#}");

@@ -1,7 +1,7 @@
 //! What each writer's log tells.
 
 use anyhow::{Context as _, ensure};
-use node_tracer_tests::look::Look;
+use node_tracer_tests::snapshot_run::SnapshotRun;
 use node_tracer_tests::test;
 use node_tracer_tests::tracer::{command, is_event, is_finding};
 use serde_json::Value;
@@ -13,13 +13,13 @@ const OLD: &str = "6f08cc677d95";
 const NEW: &str = "58cea4c88fcb";
 
 /// A finding as it was told last.
-fn last<'l>(look: &'l Look, rule: &str) -> anyhow::Result<&'l Value> {
+fn last<'l>(look: &'l SnapshotRun, rule: &str) -> anyhow::Result<&'l Value> {
     let mut all = look.ended.records.iter();
     let last = all.rfind(|record| is_finding(record, rule));
     last.with_context(|| format!("no {rule}"))
 }
 
-fn events<'l>(look: &'l Look, kind: &str) -> Vec<&'l Value> {
+fn events<'l>(look: &'l SnapshotRun, kind: &str) -> Vec<&'l Value> {
     let all = look.ended.records.iter();
     all.filter(|record| is_event(record, kind)).collect()
 }

@@ -1,7 +1,7 @@
 //! A node with a real containerd, whose runtime has lost its sandboxes.
 
-use node_tracer_tests::look::INCIDENT;
-use node_tracer_tests::look::NODE;
+use node_tracer_tests::snapshot_run::INCIDENT;
+use node_tracer_tests::snapshot_run::NODE;
 use node_tracer_tests::test;
 use std::fs;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::containerd::incident::RealIncident;
 use node_tracer_tests::containerd::{Containerd, Subnet};
-use node_tracer_tests::look::{on_node, whole_list};
 use node_tracer_tests::pods::Pod;
 use node_tracer_tests::scratch::{Scratch, container_id};
+use node_tracer_tests::snapshot_run::{on_node, whole_list};
 use serde_json::Value;
 
 use super::{addresses, planned, with};

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use node_tracer_tests::cgroup::Cgroup;
-use node_tracer_tests::look::run;
 use node_tracer_tests::scratch::{container_id, pod_uid};
 use node_tracer_tests::scripted_cri::Mood;
+use node_tracer_tests::snapshot_run::run;
 use serde_json::{Value, json};
 
 use super::{GRACE, Stage, expect_refusal, planned};

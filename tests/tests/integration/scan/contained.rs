@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::cgroup::Cgroup;
 use node_tracer_tests::incident::Incident;
-use node_tracer_tests::look::{self, Look, whole_list};
 use node_tracer_tests::scratch::{Scratch, container_id, pod_uid};
+use node_tracer_tests::snapshot_run::{self, SnapshotRun, whole_list};
 use node_tracer_tests::tracer::{SOON, Tracer, binary, is_finding, netns_of};
 use serde_json::Value;
 
@@ -50,13 +50,13 @@ fn own_cgroup() -> anyhow::Result<Cgroup> {
     Cgroup::create(&pod_uid()?, &container_id()?)
 }
 
-fn ghosts(look: &Look, inode: u64) -> Vec<&Value> {
+fn ghosts(look: &SnapshotRun, inode: u64) -> Vec<&Value> {
     let all = look.findings("ghost-sandbox").into_iter();
     all.filter(|ghost| netns_of(ghost) == Some(inode)).collect()
 }
 
 /// What the coverage says of pods by cgroup.
-fn coverage(look: &Look) -> anyhow::Result<&Value> {
+fn coverage(look: &SnapshotRun) -> anyhow::Result<&Value> {
     let signals = look.coverage()?["signals"].as_array();
     let mut signals = signals.context("no signals")?.iter();
     let item = signals.find(|item| item["signal"] == "pods by cgroup");
@@ -101,7 +101,7 @@ fn scan_tells_pods_beside_its_own_from_a_cgroup_namespace() -> anyhow::Result<()
     incident.start_new_pod()?;
     let pods = whole_list(incident.pods_file(), scratch.path())?;
     let scan = [&["scan", "--pods", &pods], &OPTIONS[..]].concat();
-    let known = look::run(&mut contained(&cgroup, Mounted::Yes, &scan)?)?;
+    let known = snapshot_run::run(&mut contained(&cgroup, Mounted::Yes, &scan)?)?;
     let [ghost] = ghosts(&known, inode)[..] else {
         anyhow::bail!("not one ghost: {}", known.brief());
     };
@@ -110,7 +110,7 @@ fn scan_tells_pods_beside_its_own_from_a_cgroup_namespace() -> anyhow::Result<()
     let mechanism = item["mechanism"].as_str().unwrap_or_default();
     ensure!(mechanism.ends_with(cgroup.path()), "{item}");
 
-    let unknown = look::run(&mut contained(&cgroup, Mounted::No, &scan)?)?;
+    let unknown = snapshot_run::run(&mut contained(&cgroup, Mounted::No, &scan)?)?;
     ensure!(ghosts(&unknown, inode).is_empty(), "{}", unknown.brief());
     let item = coverage(&unknown)?;
     let reason = item["reason"].as_str().unwrap_or_default();
@@ -143,11 +143,11 @@ fn scan_judges_no_pod_of_a_node_in_a_container() -> anyhow::Result<()> {
     incident.start_new_pod()?;
     let pods = whole_list(incident.pods_file(), scratch.path())?;
     let args = [&["--pods", &pods], &OPTIONS[2..]].concat();
-    let own = look::on_host("scan", &args)?;
+    let own = snapshot_run::on_host("scan", &args)?;
     ensure!(ghosts(&own, old.netns_inode).len() == 1, "{}", own.brief());
 
     cgroup.enter(stuck.pid)?;
-    let nested = look::on_host("scan", &args)?;
+    let nested = snapshot_run::on_host("scan", &args)?;
     let about: Vec<&Value> = nested
         .findings_on(&[old.netns_inode])
         .into_iter()

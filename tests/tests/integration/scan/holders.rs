@@ -1,6 +1,6 @@
 //! What keeps a network namespace, however well it hides.
 
-use node_tracer_tests::look::NODE;
+use node_tracer_tests::snapshot_run::NODE;
 use node_tracer_tests::stage::Need;
 use node_tracer_tests::test;
 use std::fs::{self, File};
@@ -13,11 +13,11 @@ use node_tracer_tests::cgroup::Cgroup;
 use node_tracer_tests::containerd::{Containerd, Sandbox};
 use node_tracer_tests::hangfs::HangFs;
 use node_tracer_tests::keeper::{By, Keeper, Leaderless};
-use node_tracer_tests::look::{Look, on_host, on_node};
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::paste::Shell;
 use node_tracer_tests::pods::{Pod, PodsFile};
 use node_tracer_tests::scratch::{Scratch, container_id, pod_uid};
+use node_tracer_tests::snapshot_run::{SnapshotRun, on_host, on_node};
 use node_tracer_tests::tracer::netns_of;
 use node_tracer_tests::wait;
 use serde_json::{Value, json};
@@ -66,7 +66,7 @@ fn remember(
     Ok(file.set_modified(SystemTime::now() - Duration::from_secs(600))?)
 }
 
-fn on_netns<'a>(look: &'a Look, rule: &str, inode: u64) -> anyhow::Result<&'a Value> {
+fn on_netns<'a>(look: &'a SnapshotRun, rule: &str, inode: u64) -> anyhow::Result<&'a Value> {
     let all = look.findings(rule);
     let mut its = all.into_iter().filter(|it| netns_of(it) == Some(inode));
     its.next()
@@ -92,7 +92,7 @@ fn expect_holders(record: &Value, expected: &[Value]) -> anyhow::Result<()> {
 }
 
 /// The namespace in an explanation of it.
-fn explained(look: &Look, inode: u64) -> anyhow::Result<&Value> {
+fn explained(look: &SnapshotRun, inode: u64) -> anyhow::Result<&Value> {
     let parts = look.explanation()?["netns"]
         .as_array()
         .context("no netns")?;
@@ -150,7 +150,7 @@ impl Pinned {
         })
     }
 
-    fn look(&self, subcommand: &str, args: &[&str]) -> anyhow::Result<Look> {
+    fn look(&self, subcommand: &str, args: &[&str]) -> anyhow::Result<SnapshotRun> {
         let list = self.pods.path().display().to_string();
         on_node(&self.node, subcommand, &[&["--pods", &list], args].concat())
     }

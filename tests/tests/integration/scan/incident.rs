@@ -1,6 +1,6 @@
 //! The incident by a real runtime, already there when one looks.
 
-use node_tracer_tests::look::INCIDENT;
+use node_tracer_tests::snapshot_run::INCIDENT;
 use node_tracer_tests::test;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use anyhow::{Context as _, ensure};
 use node_tracer_tests::containerd::incident::RealIncident;
 use node_tracer_tests::containerd::{Containerd, Sandbox};
 use node_tracer_tests::incident::Stuck;
-use node_tracer_tests::look::{Look, on_node, whole_list};
 use node_tracer_tests::scratch::Scratch;
+use node_tracer_tests::snapshot_run::{SnapshotRun, on_node, whole_list};
 use node_tracer_tests::tracer::{SOON, Tracer, binary, is_finding, names_address, netns_of};
 use serde_json::Value;
 
@@ -45,7 +45,7 @@ impl Facts {
     }
 
     /// Rule to finding, of this incident.
-    fn findings<'a>(&self, look: &'a Look) -> anyhow::Result<BTreeMap<&'a str, &'a Value>> {
+    fn findings<'a>(&self, look: &'a SnapshotRun) -> anyhow::Result<BTreeMap<&'a str, &'a Value>> {
         let mut found = BTreeMap::new();
         let records = look.ended.records.iter();
         for record in records.filter(|record| record["type"] == "finding" && self.concerns(record))
@@ -121,7 +121,7 @@ impl Facts {
     }
 
     /// The whole of what one scan says. Returns rule to ID.
-    fn check(&self, look: &Look) -> anyhow::Result<BTreeMap<String, String>> {
+    fn check(&self, look: &SnapshotRun) -> anyhow::Result<BTreeMap<String, String>> {
         let found = self.findings(look)?;
         let ghost = found.get("ghost-sandbox").context("no ghost-sandbox")?;
         self.check_ghost(ghost, "critical")
@@ -133,7 +133,7 @@ impl Facts {
     }
 
     /// The same where no pod list says whether a pod is gone.
-    fn check_without_pods(&self, look: &Look) -> anyhow::Result<BTreeMap<String, String>> {
+    fn check_without_pods(&self, look: &SnapshotRun) -> anyhow::Result<BTreeMap<String, String>> {
         let duplicate = self.findings(look)?.remove("duplicate-address");
         let duplicate = duplicate.context("no duplicate-address")?;
         self.check_holder(duplicate)?;
@@ -144,7 +144,7 @@ impl Facts {
 
     fn check_rest(
         &self,
-        look: &Look,
+        look: &SnapshotRun,
         expected: &[&str],
     ) -> anyhow::Result<BTreeMap<String, String>> {
         look.expect_code(1)?;
@@ -170,7 +170,7 @@ impl Facts {
     }
 }
 
-fn scan(node: &Containerd, args: &[&str]) -> anyhow::Result<Look> {
+fn scan(node: &Containerd, args: &[&str]) -> anyhow::Result<SnapshotRun> {
     on_node(node, "scan", &[&["--stall-threshold", "1s"], args].concat())
 }
 
@@ -187,7 +187,7 @@ fn scan_tells_the_incident_whoever_does_not_answer() -> anyhow::Result<()> {
 
     let mut failures = Vec::new();
     let mut ids: Option<BTreeMap<String, String>> = None;
-    let mut check = |name: &str, look: &Look, with_pods: bool, unknown: &[&str]| {
+    let mut check = |name: &str, look: &SnapshotRun, with_pods: bool, unknown: &[&str]| {
         println!("        {name}: {:.2} s", look.elapsed.as_secs_f32());
         let checked = match with_pods {
             true => facts.check(look),

@@ -8,9 +8,9 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::journald::{Journald, values};
-use node_tracer_tests::look::{on_host, run as look};
 use node_tracer_tests::netns::{Netns, connect};
 use node_tracer_tests::scratch::Scratch;
+use node_tracer_tests::snapshot_run::{on_host, run as look};
 use node_tracer_tests::tracer::{command, is_finding, names_address};
 use serde_json::Value;
 

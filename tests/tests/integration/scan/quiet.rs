@@ -1,6 +1,6 @@
 //! What scan has nothing to say about, and that it changes nothing.
 
-use node_tracer_tests::look::NODE;
+use node_tracer_tests::snapshot_run::NODE;
 use node_tracer_tests::stage::IP;
 use node_tracer_tests::stage::Need;
 use node_tracer_tests::test;
@@ -13,10 +13,10 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::containerd::{Containerd, Sandbox};
 use node_tracer_tests::keeper::Private;
-use node_tracer_tests::look::{on_host, on_node, start_on_node};
 use node_tracer_tests::netns::{Netns, connect, inode_of_process};
 use node_tracer_tests::pods::{Pod, PodsFile};
 use node_tracer_tests::scratch::Scratch;
+use node_tracer_tests::snapshot_run::{on_host, on_node, start_on_node};
 use node_tracer_tests::tracer::{Tracer, is_event, netns_of};
 use node_tracer_tests::wait;
 use serde_json::json;
@@ -300,7 +300,8 @@ fn scan_keeps_no_namespace_alive_and_makes_none() -> anyhow::Result<()> {
         "--duration",
         "6s",
     ];
-    let looking = node_tracer_tests::look::start(&mut node_tracer_tests::tracer::command(&args)?)?;
+    let looking =
+        node_tracer_tests::snapshot_run::start(&mut node_tracer_tests::tracer::command(&args)?)?;
     wait::pause(Duration::from_secs(3))?;
     let seen = tracer.records().len();
     own.delete()?;

@@ -1,6 +1,6 @@
 //! host-local's store, as a real plugin made it and as others have left it.
 
-use node_tracer_tests::look::NODE;
+use node_tracer_tests::snapshot_run::NODE;
 use node_tracer_tests::test;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -14,9 +14,9 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::containerd::{Containerd, STORE, Sandbox, Subnet};
-use node_tracer_tests::look::{Look, on_node};
 use node_tracer_tests::pods::{Pod, PodsFile};
 use node_tracer_tests::scratch::{Scratch, container_id};
+use node_tracer_tests::snapshot_run::{SnapshotRun, on_node};
 use serde_json::Value;
 
 /// Older than any ADD that is under way.
@@ -48,7 +48,7 @@ impl Stage {
         Ok(sandbox)
     }
 
-    fn scan(&self, args: &[&str]) -> anyhow::Result<Look> {
+    fn scan(&self, args: &[&str]) -> anyhow::Result<SnapshotRun> {
         let list = self.pods.path().display().to_string();
         on_node(&self.node, "scan", &[&["--pods", &list], args].concat())
     }
@@ -77,7 +77,7 @@ fn content(id: &str) -> String {
     format!("{id}\r\neth0")
 }
 
-fn is_leak(look: &Look) -> anyhow::Result<&Value> {
+fn is_leak(look: &SnapshotRun) -> anyhow::Result<&Value> {
     let all = look.findings("leaked-reservation");
     let mut of_store = all.into_iter().filter(|finding| {
         let first = finding["reservations"][0]["path"].as_str();
@@ -118,7 +118,7 @@ fn scan_tells_a_running_pods_missing_reservation_and_how_to_put_it_back() -> any
     let address = sandbox.ip.context("no address")?;
     // What a store says within 2 s of an ADD counts for nothing.
     node_tracer_tests::wait::pause(Duration::from_secs(3))?;
-    let quiet = |look: &Look| {
+    let quiet = |look: &SnapshotRun| {
         let found = look.findings("unreserved-address");
         ensure!(found.is_empty(), "{}", look.brief());
         Ok(())

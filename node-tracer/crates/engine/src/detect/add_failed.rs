@@ -11,13 +11,13 @@
 //! minute are one finding together ([`crowd`]).
 //!
 //! The `cause` is one of those that sandbox-create-failed has, by the same words
-//! ([`diagnosis`]). Where it is an address that somebody else has, [`rival`] says
+//! ([`diagnosis`]). Where it is an address that somebody else has, [`other_owner`] says
 //! who.
 
 use crate::{
     detect::{
         View,
-        add_failed::{crowd::Crowd, rival::Rival},
+        add_failed::{crowd::Crowd, other_owner::OtherOwner},
         facts::calls::failing,
         is_routable, named,
     },
@@ -25,8 +25,8 @@ use crate::{
 };
 mod advice;
 mod crowd;
-mod rival;
-mod telling;
+mod finding;
+mod other_owner;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -55,7 +55,7 @@ struct Failed<'a> {
     /// What the plugin, or one that it called, says more exactly.
     remedy: Option<&'static Remedy>,
     /// Who has the address that it should get.
-    rivals: Vec<Rival<'a>>,
+    other_owners: Vec<OtherOwner<'a>>,
 }
 
 /// The findings of pods that are told of as one of a crowd, each by itself: for
@@ -99,8 +99,8 @@ pub fn addresses(view: &View<'_>) -> Vec<(Timestamp, IpAddr)> {
         .filter_map(|pod| Failed::of(view, pod));
     let addresses = failed.flat_map(|failed| {
         let since = failed.failing.since;
-        let rivals = failed.rivals.into_iter();
-        rivals.map(move |rival| (since, rival.address))
+        let other_owners = failed.other_owners.into_iter();
+        other_owners.map(move |other_owner| (since, other_owner.address))
     });
     addresses.collect()
 }
@@ -122,13 +122,15 @@ impl<'a> Failed<'a> {
             remedy: std::iter::once(own)
                 .chain(children())
                 .find_map(|failure| cause.remedy_of_plugin(failure)),
-            rivals: Vec::new(),
+            other_owners: Vec::new(),
         };
         if failed.cause == Cause::AddressInUse {
             let addresses = failed.wanted();
             let own = &failing.last_id;
-            let rivals = addresses.into_iter().map(|each| Rival::of(view, each, own));
-            failed.rivals = rivals.collect();
+            let other_owners = addresses
+                .into_iter()
+                .map(|each| OtherOwner::of(view, each, own));
+            failed.other_owners = other_owners.collect();
         }
         Some(failed)
     }

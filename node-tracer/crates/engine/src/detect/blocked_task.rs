@@ -17,7 +17,7 @@ use crate::{
         },
         fitting, is_routable, named, netns_of, release_advice, sleeps_in, stuck_holder, task_label,
     },
-    model::{pods::Standing, task::Blocked},
+    model::{pods::PodPresence, task::Blocked},
 };
 mod crowd;
 
@@ -127,8 +127,8 @@ pub(crate) fn finding(view: &View<'_>, blocked: &Blocked) -> Finding {
             "whether it waits for its vfork child, or is frozen: its stack could not be read",
         ));
     }
-    let standing = entry.map(|entry| entry.sandbox.standing);
-    if pod.is_some() && standing == Some(Standing::Unknown) {
+    let presence = entry.map(|entry| entry.sandbox.presence);
+    if pod.is_some() && presence == Some(PodPresence::Unknown) {
         let why = view.model.pods.silence();
         unknown.push(format!("whether its pod still exists: {why}"));
     }

@@ -8,10 +8,10 @@
 //! each once. Where that is not known, the finding says so and no more.
 //!
 //! Anybody may make a user namespace, network namespaces in it, and any address
-//! in these. One that neither CNI nor a runtime knows is nobody's rival: that it
+//! in these. One that neither CNI nor a runtime knows is no other owner: that it
 //! has addresses of others is told as information, once for each user. If root
 //! has made it and it is plugged into the host, it is a pod's or a container's,
-//! and a rival.
+//! and another owner.
 //!
 //! An address that the kernel itself has found in use by another host of its link
 //! ([`refused`]) needs no second namespace.
@@ -35,7 +35,7 @@ use crate::{
     },
     model::{
         netns::{NetnsEntry, Serial},
-        pods::Standing,
+        pods::PodPresence,
         sandbox::PodEvidence,
     },
 };
@@ -133,7 +133,7 @@ fn finding<'a>(
     let mut inodes: Vec<u32> = owners.iter().map(|owner| owner.entry.id.inode).collect();
     inodes.sort_unstable();
 
-    let mut said = Said::default();
+    let mut said = FindingParts::default();
     for owner in &owners {
         claim_address(view, address, owner, &mut said);
         claim_owner(view, owner, &mut said);
@@ -149,7 +149,7 @@ fn finding<'a>(
         let claim = format!("{labels} have other addresses in common");
         said.claims.push(evidence(claim, "kernel", since));
     }
-    let Said {
+    let FindingParts {
         claims,
         mut unknown,
         mut advice,
@@ -433,7 +433,7 @@ fn closing_advice(
     let is_rightful = |owner: &&Owner<'_>| own::is_reserved(view.model, owner.entry, address);
     let (rightful, others): (Vec<&Owner<'_>>, Vec<&Owner<'_>>) =
         owners.iter().partition(is_rightful);
-    let lives = |owner: &Owner<'_>| owner.entry.sandbox.standing == Standing::Listed;
+    let lives = |owner: &Owner<'_>| owner.entry.sandbox.presence == PodPresence::Listed;
     // A file can be of yesterday.
     let is_of_now = view.model.pods.list().is_some_and(|list| list.vouched);
     let is_sure = is_sure && is_of_now && owners.iter().all(lives);
@@ -464,13 +464,13 @@ fn closing_advice(
 
 /// What a finding says besides its title.
 #[derive(Default)]
-struct Said {
+struct FindingParts {
     claims: Vec<Evidence>,
     unknown: Vec<String>,
     advice: Vec<String>,
 }
 
-fn claim_address<'a>(view: &View<'a>, address: IpAddr, owner: &Owner<'a>, said: &mut Said) {
+fn claim_address<'a>(view: &View<'a>, address: IpAddr, owner: &Owner<'a>, said: &mut FindingParts) {
     let label = label(view.model, owner.entry);
     match owner.held {
         Some(held) => {
@@ -495,8 +495,8 @@ fn claim_address<'a>(view: &View<'a>, address: IpAddr, owner: &Owner<'a>, said: 
 }
 
 /// What is known of one owner, what is not, and what follows.
-fn claim_owner<'a>(view: &View<'a>, owner: &Owner<'a>, said: &mut Said) {
-    let Said {
+fn claim_owner<'a>(view: &View<'a>, owner: &Owner<'a>, said: &mut FindingParts) {
+    let FindingParts {
         claims,
         unknown,
         advice,
@@ -548,9 +548,9 @@ fn claim_owner<'a>(view: &View<'a>, owner: &Owner<'a>, said: &mut Said) {
         claims.push(evidence(claim, "kernel", at));
     }
     if let Some(since) = ghosts::verdict(view, entry).map(|ghost| ghost.since) {
-        let fate = match entry.sandbox.standing {
-            Standing::Terminating(_) => "is past its deletion time",
-            Standing::Finished(_) => "has run to its end",
+        let fate = match entry.sandbox.presence {
+            PodPresence::Terminating(_) => "is past its deletion time",
+            PodPresence::Finished(_) => "has run to its end",
             _ => "is not in the API",
         };
         claims.push(evidence(

@@ -1,7 +1,6 @@
 //! What several rules need to know: read out of the model, with no finding.
 //! No rule asks another one.
 
-pub mod cable;
 pub mod calls;
 pub mod command;
 pub mod common;
@@ -22,3 +21,4 @@ pub mod sigkill;
 pub mod stack_hint;
 pub mod stays;
 pub mod unused;
+pub mod veth_pairs;

@@ -35,15 +35,15 @@ use crate::{
         },
         joined,
     },
-    model::{Model, netns::NetnsEntry, pods::Standing},
+    model::{Model, netns::NetnsEntry, pods::PodPresence},
 };
+mod address_state;
 mod advice;
-mod claims;
-mod doubts;
 mod elsewhere;
-mod fate;
+mod evidence;
+mod finding;
 mod set_aside;
-mod telling;
+mod unknowns;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -63,13 +63,13 @@ pub use elsewhere::PODS_BY_IP;
 pub fn addresses(view: &View<'_>) -> BTreeMap<IpAddr, Phase> {
     let ghosts = candidates(view).filter_map(|entry| verdict(view, entry));
     ghosts
-        .flat_map(|ghost| telling::phases(view, &ghost))
+        .flat_map(|ghost| finding::phases(view, &ghost))
         .collect()
 }
 
 pub fn detect(view: &View<'_>) -> Vec<Finding> {
     let ghosts = candidates(view).filter_map(|entry| verdict(view, entry));
-    ghosts.map(|ghost| telling::finding(view, &ghost)).collect()
+    ghosts.map(|ghost| finding::finding(view, &ghost)).collect()
 }
 
 /// What a list does not show that need not have all of the node's pods, and why.
@@ -110,19 +110,19 @@ pub fn uncovered(view: &View<'_>) -> Uncovered {
             continue;
         };
         let uid = pod.uid.as_deref();
-        match entry.sandbox.standing {
-            Standing::Unlisted(_) if !is_covered(view, entry) => {
+        match entry.sandbox.presence {
+            PodPresence::Unlisted(_) if !is_covered(view, entry) => {
                 let namespace = pod.namespace.as_deref().unwrap_or("(not known)");
                 uncovered.elsewhere.insert(namespace.to_owned());
             }
-            Standing::Unknown if uid.is_some_and(|uid| view.model.pods.has_lost_mirror(uid)) => {
+            PodPresence::Unknown if uid.is_some_and(|uid| view.model.pods.has_lost_mirror(uid)) => {
                 uncovered.mirrored.insert(pod.label().to_owned());
             }
-            Standing::Unknown if uid.is_some_and(|uid| view.model.pods.is_claimed(uid)) => {
+            PodPresence::Unknown if uid.is_some_and(|uid| view.model.pods.is_claimed(uid)) => {
                 uncovered.claimed.insert(pod.label().to_owned());
             }
             // The UID of a static pod is no list's.
-            Standing::Unknown if uid.is_none_or(|uid| uid.contains('-')) => {
+            PodPresence::Unknown if uid.is_none_or(|uid| uid.contains('-')) => {
                 // A pod that starts is listed in a moment.
                 let is_new = !view.settings.surveyed && !view.passed(entry.seen.plus(GRACE));
                 let count = match uid {

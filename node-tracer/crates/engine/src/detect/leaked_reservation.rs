@@ -202,12 +202,12 @@ impl Leak<'_, '_> {
                 "which the other {more} are: only {LISTED} are listed"
             ));
         }
-        let teller = match self.store().kind {
+        let source = match self.store().kind {
             StoreKind::HostLocal => "the file",
             _ => "the store",
         };
         unknown.push(format!(
-            "when the containers went: {teller} has only the time of the reservation"
+            "when the containers went: {source} has only the time of the reservation"
         ));
         unknown
     }

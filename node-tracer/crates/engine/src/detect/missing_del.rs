@@ -44,7 +44,7 @@ use crate::{
     model::{Model, calls::AttachmentCalls, netns::NetnsEntry},
 };
 mod advice;
-mod telling;
+mod finding;
 
 use std::{cell::OnceCell, collections::BTreeMap, net::IpAddr, path::Path, time::Duration};
 
@@ -138,7 +138,7 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
     }
     for (network, all) in old {
         match all.len() > MANY {
-            true => findings.extend(telling::many(view, network, &all)),
+            true => findings.extend(finding::many(view, network, &all)),
             false => findings.extend(all.iter().map(|missing| missing.finding(view))),
         }
     }

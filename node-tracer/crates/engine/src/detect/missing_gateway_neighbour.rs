@@ -37,11 +37,11 @@ use crate::{
     model::{
         Model,
         netns::{NetnsEntry, Serial, Wiring},
-        pods::Standing,
+        pods::PodPresence,
     },
 };
+mod finding;
 mod habit;
-mod telling;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -226,7 +226,10 @@ fn is_settled(view: &View<'_>, entry: &NetnsEntry, looked: Timestamp) -> bool {
 
 /// Whether a pod lives in a namespace, is set up and is to stay.
 fn lives<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> bool {
-    let stays = matches!(entry.sandbox.standing, Standing::Unknown | Standing::Listed);
+    let stays = matches!(
+        entry.sandbox.presence,
+        PodPresence::Unknown | PodPresence::Listed
+    );
     let runs = || {
         let sandbox = heard(view.model).and_then(|list| sandbox_of(view, list, entry));
         let mut tasks = entry.tasks.iter();

@@ -1,4 +1,4 @@
-//! orphan-veth: the host-side end of a pod's cable, with nothing at the other end.
+//! orphan-veth: the host-side end of a pod's veth pair, with nothing at the other end.
 //!
 //! The kernel removes both ends of a veth together, so the other end is
 //! somewhere: in a namespace that could not be found (its last holder is a
@@ -21,7 +21,7 @@
 //! its bridge, as that has an address. Of very many a few are told each.
 //!
 //! A namespace whose last reference is gone has no name any more: a look cannot
-//! find it while it waits to be taken down, and so its end of the cable is
+//! find it while it waits to be taken down, and so its end of the veth pair is
 //! nowhere. One look cannot tell that from an orphan. It is a warning only if it
 //! does harm in either case (traffic still goes there), nothing is known to be
 //! dying, and the runtime, if it was asked, has told of all its sandboxes; else
@@ -34,7 +34,7 @@ use std::{cmp::Reverse, collections::HashMap, net::IpAddr};
 use crate::{
     detect::{
         Command, View, commented, evidence,
-        facts::{cable, common::label},
+        facts::{common::label, veth_pairs},
         few, fitting, heard, inside, is, is_half_heard, joined, netns_of, of_its_pods,
         orphan_veth::sign::{Sign, Signs},
         silence,
@@ -180,20 +180,20 @@ pub fn gap(view: &View<'_>) -> Option<String> {
     if *undecided == 0 {
         return None;
     }
-    let cables = counted(*undecided, "veth");
+    let veth_pairs = counted(*undecided, "veth");
     Some(match view.model.failure(NETNS) {
         Some(failure) => format!(
-            "orphan-veth: whether a pod is at the other end of {cables}: {}",
+            "orphan-veth: whether a pod is at the other end of {veth_pairs}: {}",
             failure.error
         ),
         None => format!(
-            "orphan-veth: the devices of {} could not be read; the peer of {cables} may be there",
+            "orphan-veth: the devices of {} could not be read; the peer of {veth_pairs} may be there",
             counted(*unread, "network namespace"),
         ),
     })
 }
 
-/// Looks at every end of a cable that is a pod's as far as anything shows.
+/// Looks at every end of a veth pair that is a pod's as far as anything shows.
 pub(super) fn orphans<'a>(view: &View<'a>) -> Orphans<'a> {
     let model = view.model;
     // A trace is told of the host's devices now and then, not of each that goes.
@@ -226,7 +226,7 @@ pub(super) fn orphans<'a>(view: &View<'a>) -> Orphans<'a> {
             };
             if device.link_nsid.is_none() {
                 // People make pairs, too: only a name that no other gives tells.
-                let its_name = |device: &Device| cable::cni_of_name(&device.name);
+                let its_name = |device: &Device| veth_pairs::cni_of_name(&device.name);
                 let Some(by) = its_name(device) else {
                     continue;
                 };
@@ -239,7 +239,7 @@ pub(super) fn orphans<'a>(view: &View<'a>) -> Orphans<'a> {
                 if first {
                     orphans.found.push(orphan(beside, Sign::Name(by)));
                 }
-            } else if !view.cables().can_be_elsewhere(entry, device)
+            } else if !view.veth_pairs().can_be_elsewhere(entry, device)
                 && let Some(sign) = signs.of(entry, wiring, device)
             {
                 let orphan = orphan(None, sign);

@@ -16,7 +16,7 @@
 //! If the runtime does not answer, what libcni remembers or CNI ADD said is
 //! reported as worth knowing.
 
-mod telling;
+mod finding;
 
 use super::{View, facts::unused::verdict};
 use event::finding::Finding;
@@ -26,7 +26,7 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
     let pinned = view.model.netns.live();
     pinned
         .filter_map(|entry| verdict(view, entry))
-        .map(|pinned| telling::finding(view, &pinned))
+        .map(|pinned| finding::finding(view, &pinned))
         .collect()
 }
 

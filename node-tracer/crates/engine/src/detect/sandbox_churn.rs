@@ -16,7 +16,7 @@
 //!
 //! What ended each of them is told as far as CNI calls show it.
 
-mod telling;
+mod finding;
 
 use std::{collections::BTreeMap, time::Duration};
 

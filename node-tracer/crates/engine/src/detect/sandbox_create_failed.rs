@@ -21,12 +21,12 @@ use crate::{
         View,
         facts::calls::{self, SILENCE},
         named,
-        sandbox_create_failed::told::FailureReport,
+        sandbox_create_failed::failure_report::FailureReport,
     },
     model::{Model, starts::Starting},
 };
-mod telling;
-mod told;
+mod failure_report;
+mod finding;
 
 use std::collections::BTreeMap;
 

@@ -21,10 +21,10 @@
 //! | had everything its ADD gave it after that time, as was looked at | harmless | info | [`HARMLESS`] after the DEL |
 //! | was not looked at, or not before the DEL, or the DEL has no end | unknown | info | [`UNDECIDED`] after the DEL |
 
+mod finding;
 mod logged;
 mod newer;
 mod reach;
-mod telling;
 
 use std::{collections::BTreeSet, time::Duration};
 

@@ -34,10 +34,10 @@ use crate::{
     detect::{
         Command, View, commented, evidence,
         facts::{
-            cable::cni_of_name,
             common::label,
             ghosts, own,
             paths::{self, Entry, NodeTables, Packet, Tables},
+            veth_pairs::cni_of_name,
         },
         fitting, heard, is_routable, netns_of, pod_of, unfound, unread,
     },
@@ -436,7 +436,7 @@ impl<'v, 'a> Search<'v, 'a> {
         if !device.is_veth() {
             return None;
         }
-        let end = self.view.cables().other_end(self.node.entry, device);
+        let end = self.view.veth_pairs().other_end(self.node.entry, device);
         let owner = match end {
             Some(end) if paths::is_over(self.view, end.entry) => Owner::Ghost(end.entry),
             Some(_) => return None,
@@ -484,8 +484,8 @@ impl<'v, 'a> Search<'v, 'a> {
         let held = self.view.model.netns.held_at(holder, address);
         let on: Vec<&str> = held.map(|held| held.address.ifname.as_str()).collect();
         let mut its = devices.iter().filter(|it| on.contains(&it.name.as_str()));
-        // Only a cable's other end certainly has the MAC that it says.
-        if !its.all(|device| device.is_cable() && device.mac.is_some()) {
+        // Only a veth pair's other end certainly has the MAC that it says.
+        if !its.all(|device| device.is_pair_end() && device.mac.is_some()) {
             return None;
         }
         let leads_there = |plug: &&Device| {

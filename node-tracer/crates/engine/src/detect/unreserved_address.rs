@@ -16,7 +16,7 @@
 //! A CNI DEL of the sandbox, begun or ended, explains it. That another namespace of
 //! this node has the address, too, is duplicate-address, which asks the store itself.
 
-mod telling;
+mod finding;
 
 use std::{net::IpAddr, path::Path, time::Duration};
 
@@ -26,7 +26,7 @@ use crate::{
         facts::{
             conflicts, ghosts,
             inner::is_inner,
-            ipam::{self, Giver, Ipam},
+            ipam::{self, Allocator, Ipam},
         },
         heard, is_routable,
     },
@@ -35,7 +35,7 @@ use crate::{
         allocation::{Allocation, StoreAnswer},
         attachment::ListedStore,
         netns::NetnsEntry,
-        pods::Standing,
+        pods::PodPresence,
     },
 };
 use event::{ReservationHolder, StoreKind, clock::Timestamp, finding::Finding};
@@ -45,13 +45,16 @@ const DEFAULT: &str = "eth0";
 /// How long after an ADD an answer counts: clocks of files are coarse, and a
 /// runtime writes its list last.
 const SETTLED: Duration = Duration::from_secs(2);
+/// How long the stores must have been saying so: a CNI DEL that has just released it
+/// is heard of by then.
+const STANDS: Duration = Duration::from_secs(5);
 
 /// An address that a pod has and its store has not for it.
 struct Unreserved<'a> {
     entry: &'a NetnsEntry,
     address: IpAddr,
     added: Timestamp,
-    giver: Giver,
+    allocator: Allocator,
     kind: StoreKind,
     known: &'a Allocation,
     answer: &'a StoreAnswer,
@@ -65,14 +68,15 @@ struct Unreserved<'a> {
 
 /// One finding an address.
 pub fn detect(view: &View<'_>) -> Vec<Finding> {
-    let all = given(view).filter_map(|given| Unreserved::of(view, given));
+    let all = given(view).filter_map(|given| Unreserved::of(view, &given));
+    let all = all.filter(|unreserved| unreserved.stands(view));
     all.map(|unreserved| unreserved.finding(view)).collect()
 }
 
-/// Addresses of living pods: whether they are still reserved is to be looked at,
-/// from time to time.
-pub fn addresses(view: &View<'_>) -> impl Iterator<Item = IpAddr> {
-    given(view).map(|given| given.address)
+/// Addresses of living pods, which the stores are to be asked about from time to
+/// time, and whether all the time.
+pub fn addresses(view: &View<'_>) -> impl Iterator<Item = (IpAddr, bool)> {
+    given(view).map(|given| (given.address, Unreserved::of(view, &given).is_some()))
 }
 
 /// An address that CNI gave to a pod that lives.
@@ -117,7 +121,7 @@ fn lives<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> bool {
     let is_going = sandbox.del.is_some() || sandbox.deleting.is_some();
     let listed = heard(view.model).and_then(|list| list.of_container(id));
     let is_ready = listed.is_some_and(|listed| listed.ready == Some(true));
-    let stays = sandbox.standing == Standing::Listed && is_ready;
+    let stays = sandbox.presence == PodPresence::Listed && is_ready;
     stays
         && !is_going
         && sandbox.uid().is_some()
@@ -127,8 +131,14 @@ fn lives<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> bool {
 }
 
 impl<'a> Unreserved<'a> {
-    fn of(view: &View<'a>, given: Given<'a>) -> Option<Self> {
-        let Given {
+    /// Whether it stays so: meanwhile the stores are asked all the time, and a change
+    /// is told. A scan has a second look for that.
+    fn stands(&self, view: &View<'_>) -> bool {
+        view.settings.surveyed || view.passed(self.answer.since.plus(STANDS))
+    }
+
+    fn of(view: &View<'a>, given: &Given<'a>) -> Option<Self> {
+        let &Given {
             entry,
             address,
             added,
@@ -146,11 +156,11 @@ impl<'a> Unreserved<'a> {
         }
         // Who has an address that another one on this node has, too, is the matter
         // of duplicate-address.
-        if !conflicts::rivals(view, entry, address).is_empty() {
+        if !conflicts::other_owners(view, entry, address).is_empty() {
             return None;
         }
-        let giver = ipam::named_giver(view, entry, address)?;
-        let Ipam::Store(kind) = giver.ipam else {
+        let allocator = ipam::named_giver(view, entry, address)?;
+        let Ipam::Store(kind) = allocator.ipam else {
             return None;
         };
         let store = folder(model, entry);
@@ -168,7 +178,7 @@ impl<'a> Unreserved<'a> {
             entry,
             address,
             added,
-            giver,
+            allocator,
             kind,
             known,
             answer,

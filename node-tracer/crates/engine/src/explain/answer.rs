@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::words::{self, holder_name, keeper, list, stuck_holder};
+use super::phrases::{self, holder_name, keeper, list, stuck_holder};
 use event::explanation::{CallPart, Explanation, Kind, NetnsPart, PodPart, PodState};
 use event::{
     clock::Timestamp,
@@ -95,7 +95,7 @@ pub(super) fn shared(all: &Explanation, basis: &Basis<'_>) -> Option<String> {
             if parts.len() > USERS {
                 named.push(format!("{} more", parts.len() - USERS));
             }
-            words::and(&named)
+            phrases::and(&named)
         };
         return Some(match subject {
             Kind::Address => format!("{ip} CONFLICT: held by {}", name(&own)),
@@ -133,7 +133,7 @@ pub(super) fn shared(all: &Explanation, basis: &Basis<'_>) -> Option<String> {
     let why = ghost
         .holders
         .iter()
-        .find_map(|holder| words::state(holder, basis.now));
+        .find_map(|holder| phrases::state(holder, basis.now));
     let why = why.map(|why| format!("; {why}")).unwrap_or_default();
     Some(match (subject, addresses.as_slice()) {
         (Kind::Address, [ip]) => format!("{ip} GHOST: held by {}{why}", who(ghost, all)),
@@ -156,7 +156,7 @@ fn has(part: &NetnsPart, ip: IpAddr) -> bool {
 /// `deleted default/stuck`, `running default/reborn`
 fn who(part: &NetnsPart, all: &Explanation) -> String {
     if part.host {
-        return words::netns(part);
+        return phrases::netns(part);
     }
     let Some(pod) = &part.pod else {
         return format!("netns {} (no pod)", part.id.inode);
@@ -260,7 +260,7 @@ fn address(all: &Explanation, basis: &Basis<'_>) -> String {
 
 /// A namespace and what keeps it.
 fn kept(part: &NetnsPart, now: Timestamp) -> String {
-    let netns = words::netns(part);
+    let netns = phrases::netns(part);
     match keeper(part, now) {
         Some(keeper) => format!("{netns}, held open by {keeper}"),
         None => netns,
@@ -336,7 +336,7 @@ fn pod(all: &Explanation, mine: &[&NetnsPart], basis: &Basis<'_>) -> String {
             (Some(doubt), _) => format!("pod {value} is not in the API, but {doubt}"),
             (None, Some(at)) => {
                 // The first list without it, which may be a file.
-                let at = words::clock(at, basis.now);
+                let at = phrases::clock(at, basis.now);
                 let source = source_of(pod);
                 format!("pod {value} was not in the API ({source}) at {at}")
             }
@@ -467,7 +467,7 @@ fn namespace(all: &Explanation, mine: &[&NetnsPart], basis: &Basis<'_>) -> Strin
     if part.host {
         return format!("netns {} is the host's own", part.id.inode);
     }
-    let netns = words::netns(part);
+    let netns = phrases::netns(part);
     let addresses = addresses(part);
     let kept = keeper(part, basis.now);
     if addresses.is_empty() && basis.is_unvisited(part) {
@@ -513,14 +513,14 @@ fn task(all: &Explanation, mine: &[&NetnsPart], now: Timestamp) -> String {
         };
         let netns = match part.host {
             true => String::from("the host's network namespace"),
-            false => words::netns(part),
+            false => phrases::netns(part),
         };
         clauses.push(format!("is in {netns}{addresses}"));
     }
     for part in held {
         clauses.push(format!(
             "holds {} open by a descriptor or socket",
-            words::netns(part)
+            phrases::netns(part)
         ));
     }
     let comma = if who.contains(", stuck") { "," } else { "" };

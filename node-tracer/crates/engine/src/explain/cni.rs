@@ -113,7 +113,7 @@ fn shown_by(index: &Index<'_>, id: &str) -> Option<String> {
     })
 }
 
-/// Whose a reservation is, in words; `leaked` if its container is known to be
+/// Whose a reservation is, in phrases; `leaked` if its container is known to be
 /// gone.
 fn whose(view: &View<'_>, index: &Index<'_>, holder: &ReservationHolder, leaked: bool) -> String {
     let id = holder.container_id.as_str();

@@ -8,7 +8,7 @@ use crate::{
     detect::{View, holders_of, pod_of},
     model::{
         netns::{NetnsEntry, Wiring},
-        pods::Standing,
+        pods::PodPresence,
         sandbox::PodEvidence,
     },
 };
@@ -83,16 +83,16 @@ fn pod_state(view: &View<'_>, entry: &NetnsEntry) -> Option<PodState> {
     if entry.host {
         return None;
     }
-    match entry.sandbox.standing {
-        Standing::Listed => Some(PodState::Listed),
-        Standing::Terminating(_) => Some(PodState::Terminating),
-        Standing::Exempt => Some(PodState::Exempt),
-        Standing::Finished(_) => Some(PodState::Finished),
+    match entry.sandbox.presence {
+        PodPresence::Listed => Some(PodState::Listed),
+        PodPresence::Terminating(_) => Some(PodState::Terminating),
+        PodPresence::Exempt => Some(PodState::Exempt),
+        PodPresence::Finished(_) => Some(PodState::Finished),
         // A list that is not believed proves nothing.
-        Standing::Gone(_) | Standing::Unlisted(_) => {
+        PodPresence::Gone(_) | PodPresence::Unlisted(_) => {
             ghosts::gone(view, entry).map(|_| PodState::Gone)
         }
-        Standing::Unknown => None,
+        PodPresence::Unknown => None,
     }
 }
 
@@ -127,7 +127,7 @@ fn master(wiring: &Wiring, device: &Device) -> Option<String> {
 
 /// The other end of a veth.
 fn peer(view: &View<'_>, entry: &NetnsEntry, device: &Device) -> Option<PeerPart> {
-    let other = view.cables().other_end(entry, device)?;
+    let other = view.veth_pairs().other_end(entry, device)?;
     Some(PeerPart {
         name: other.device.name.clone(),
         netns: other.entry.id,

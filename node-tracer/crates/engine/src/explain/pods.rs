@@ -111,12 +111,12 @@ fn on_list(
 
 /// A pod that is known only from what is left of it on the node.
 fn unlisted(view: &View<'_>, related: &Related<'_>, uid: &str, name: Option<&PodRef>) -> PodPart {
-    use crate::model::pods::Standing;
+    use crate::model::pods::PodPresence;
     let list = view.model.pods.list();
     let mut entries = related.netns.values();
     let entry = entries.find(|entry| entry.sandbox.uid() == Some(uid));
-    let missing_since = entry.and_then(|entry| match entry.sandbox.standing {
-        Standing::Gone(at) | Standing::Unlisted(at) => Some(at),
+    let missing_since = entry.and_then(|entry| match entry.sandbox.presence {
+        PodPresence::Gone(at) | PodPresence::Unlisted(at) => Some(at),
         _ => None,
     });
     let doubt = list.and_then(|_| {
@@ -129,7 +129,7 @@ fn unlisted(view: &View<'_>, related: &Related<'_>, uid: &str, name: Option<&Pod
                 "the list has no pod of its namespace or none of this node, so the pod may exist",
             );
         }
-        let is_older = entry.is_some_and(|entry| entry.sandbox.standing == Standing::Unknown);
+        let is_older = entry.is_some_and(|entry| entry.sandbox.presence == PodPresence::Unknown);
         is_older.then_some("the list is older than the pod's sandbox")
     });
     PodPart {

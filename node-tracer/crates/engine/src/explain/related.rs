@@ -32,7 +32,7 @@ pub(super) struct Related<'a> {
     /// Its namespaces: the host's own last, else oldest first.
     pub(super) netns: BTreeMap<(bool, Serial), &'a NetnsEntry>,
     /// Those that only share an address with one of its own.
-    pub(super) rivals: BTreeSet<Serial>,
+    pub(super) other_owners: BTreeSet<Serial>,
     /// Sandboxes and containers, by ID.
     pub(super) containers: BTreeSet<String>,
     pub(super) uids: BTreeSet<String>,
@@ -219,7 +219,7 @@ impl<'a> Related<'a> {
             for entry in index.model.netns.with_address(address) {
                 let key = (entry.host, entry.serial);
                 if self.netns.insert(key, entry).is_none() {
-                    self.rivals.insert(entry.serial);
+                    self.other_owners.insert(entry.serial);
                 }
             }
         }
@@ -245,9 +245,9 @@ impl<'a> Related<'a> {
     }
 
     /// Each other that has one of its addresses, as what it is.
-    pub(super) fn rivals(&self, index: &Index<'a>) -> Vec<Related<'a>> {
+    pub(super) fn other_owners(&self, index: &Index<'a>) -> Vec<Related<'a>> {
         let all = self.netns.values();
-        let all = all.filter(|entry| !entry.host && self.rivals.contains(&entry.serial));
+        let all = all.filter(|entry| !entry.host && self.other_owners.contains(&entry.serial));
         all.take(RIVALS)
             .map(|entry| {
                 let seeds = Seeds {
@@ -262,6 +262,6 @@ impl<'a> Related<'a> {
     /// Namespaces of the subject itself.
     pub(super) fn own(&self) -> impl Iterator<Item = &'a NetnsEntry> {
         let all = self.netns.values().copied();
-        all.filter(|entry| !self.rivals.contains(&entry.serial))
+        all.filter(|entry| !self.other_owners.contains(&entry.serial))
     }
 }

@@ -370,7 +370,7 @@ fn netns_of_device(
     for entry in &index.entries {
         let devices = entry.wiring.iter().flat_map(|wiring| &wiring.devices);
         for device in devices.filter(|device| is_it(device)) {
-            let other = view.cables().other_end(entry, device);
+            let other = view.veth_pairs().other_end(entry, device);
             // A node's own namespace need not be this machine's.
             let is_pods = |entry: &NetnsEntry| entry.sandbox.pod.is_some();
             let inside = other.filter(|other| {

@@ -4,8 +4,8 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
     cni::call_of,
+    phrases::{holder_name, list},
     related::Related,
-    words::{holder_name, list},
 };
 use crate::detect::is_routable;
 use crate::model::netns::NetnsEntry;

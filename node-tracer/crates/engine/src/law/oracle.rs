@@ -148,10 +148,10 @@ impl Oracle<'_> {
                 }
             }
         }
-        for stranger in &self.truth.strangers {
-            if let Some(attached) = stranger.attached {
+        for other in &self.truth.others {
+            if let Some(attached) = other.attached {
                 let holder = Holder {
-                    inode: stranger.inode,
+                    inode: other.inode,
                     attached,
                     own: false,
                     pod: None,

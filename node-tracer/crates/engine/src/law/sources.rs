@@ -8,8 +8,8 @@ use std::{
 };
 
 use super::truth::{
-    Attached, CNI0, DOCKER0, Held, Ipam, Kind, LOOK, Life, Link, MULTUS, PARENTS, Place, Stranger,
-    TruePod, TrueSandbox, Truth, VRFS,
+    Attached, CNI0, DOCKER0, Held, Ipam, Kind, LOOK, Life, Link, MULTUS, OtherNetns, PARENTS,
+    Place, TruePod, TrueSandbox, Truth, VRFS,
 };
 use crate::model::netns::NETNS;
 use event::{
@@ -129,14 +129,14 @@ pub(super) fn pod_ref(pod: &TruePod) -> PodRef {
     }
 }
 
-/// The teller of a node, to whom some sources do not answer.
+/// What a node's sources say, of which some do not answer.
 #[derive(Debug)]
-pub(super) struct Teller<'a> {
+pub(super) struct SourceView<'a> {
     pub(super) truth: &'a Truth,
     pub(super) missing: &'a Missing,
 }
 
-impl Teller<'_> {
+impl SourceView<'_> {
     fn lacks(&self, source: Source) -> Option<Absence> {
         self.missing.get(&source).copied()
     }
@@ -200,8 +200,8 @@ impl Teller<'_> {
         for (pod, sandbox) in self.sandboxes() {
             all_found &= self.namespace(pod, sandbox, time, &mut told, &mut stuck);
         }
-        for stranger in &self.truth.strangers {
-            all_found &= self.stranger(stranger, time, &mut told);
+        for other in &self.truth.others {
+            all_found &= self.other(other, time, &mut told);
         }
         told.extend(stuck);
         if self.lacks(Source::Cgroups).is_some() {
@@ -321,7 +321,7 @@ impl Teller<'_> {
         told.push(story::host_called(0, devices));
     }
 
-    /// The host's own namespace, with its ends of the pods' cables.
+    /// The host's own namespace, with its ends of the pods' veth pairs.
     fn host(&self, time: i64, told: &mut Vec<Event>) {
         told.push(story::host(time));
         if self.lacks(Source::Host).is_some() {
@@ -353,9 +353,9 @@ impl Teller<'_> {
                 let all = std::iter::once((sandbox.primary, index)).chain(second);
                 all.map(move |(attached, index)| (sandbox.inode, attached, index))
             });
-        let strangers = self.truth.strangers.iter();
-        let strangers = strangers.filter_map(|each| Some((each.inode, each.attached?, 2)));
-        for (inode, attached, inside) in ends.chain(strangers) {
+        let others = self.truth.others.iter();
+        let others = others.filter_map(|each| Some((each.inode, each.attached?, 2)));
+        for (inode, attached, inside) in ends.chain(others) {
             let master = match attached.link {
                 Link::Bridge(bridge) => Some(bridge),
                 Link::Vrf(vrf) => Some(vrf),
@@ -532,9 +532,9 @@ impl Teller<'_> {
     }
 
     /// A namespace that is no pod's. Returns whether it is found.
-    fn stranger(&self, stranger: &Stranger, time: i64, told: &mut Vec<Event>) -> bool {
-        let inode = stranger.inode;
-        let (tasks, mounts) = match stranger.kind {
+    fn other(&self, other: &OtherNetns, time: i64, told: &mut Vec<Event>) -> bool {
+        let inode = other.inode;
+        let (tasks, mounts) = match other.kind {
             Kind::Docker => {
                 let mut task = task(inode * 10, "nginx");
                 task.container_id = Some(format!("{inode:08x}").repeat(8))
@@ -554,7 +554,7 @@ impl Teller<'_> {
         }
         let mut devices = vec![device(1, "lo", None)];
         let mut addresses = Vec::new();
-        if let Some(attached) = stranger.attached {
+        if let Some(attached) = other.attached {
             let eth0 = end(inode, attached, 2, "eth0");
             addresses.push(on(attached.address, "eth0", eth0.kind.as_deref()));
             devices.push(eth0);

@@ -7,7 +7,7 @@ use event::{
     wording::advice::{command, is_harmless},
 };
 
-use super::{Absence, LATE, LOOK, Missing, Source, Teller, settings, truth::Truth};
+use super::{Absence, LATE, LOOK, Missing, Source, SourceView, settings, truth::Truth};
 use crate::{Engine, testing::Node};
 
 /// How many nodes are made up.
@@ -25,13 +25,13 @@ fn told_of(missing: &Missing, change: fn(&Event) -> Event) -> Vec<Finding> {
     let mut all = Vec::new();
     for seed in 0..NODES {
         let truth = Truth::any(&mut Dice::Seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
-        let teller = Teller {
+        let view = SourceView {
             truth: &truth,
             missing,
         };
         let mut engine = Engine::of_trace(settings());
         let quiet = [LOOK + 40, LATE].map(|time| (time, Vec::new()));
-        for (time, events) in teller.trace().into_iter().chain(quiet) {
+        for (time, events) in view.trace().into_iter().chain(quiet) {
             for event in &events {
                 engine.apply(&change(event));
             }

@@ -142,7 +142,7 @@ fn no_foreign_name_is_more_than_a_word_in_a_command_of_advice() {
     for seed in 0..NODES {
         let truth = Truth::any(&mut Dice::Seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
         let missing = Missing::new();
-        let teller = Teller {
+        let view = SourceView {
             truth: &truth,
             missing: &missing,
         };
@@ -151,7 +151,7 @@ fn no_foreign_name_is_more_than_a_word_in_a_command_of_advice() {
             ..settings()
         });
         let quiet = [LOOK + 40, LATE].map(|time| (time, Vec::new()));
-        for (time, events) in teller.trace().into_iter().chain(quiet) {
+        for (time, events) in view.trace().into_iter().chain(quiet) {
             for event in &events {
                 engine.apply(&with_hostile_names(event));
             }

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
-    sources::{Absence, Source, Teller, inner, mount, pod_ref},
+    sources::{Absence, Source, SourceView, inner, mount, pod_ref},
     truth::{Attached, Held, LOOK, Life, TruePod, TrueSandbox, Truth},
 };
 use event::{CniCall, Event, Netns, What, testing as story, testing::at};
@@ -75,7 +75,7 @@ impl TrueSandbox {
     }
 }
 
-impl Teller<'_> {
+impl SourceView<'_> {
     /// All that is told, in groups of one moment.
     pub(super) fn trace(&self) -> Vec<(i64, Vec<Event>)> {
         let then = self.truth.then(START);
@@ -101,9 +101,9 @@ impl Teller<'_> {
         told
     }
 
-    /// The same teller of another time.
-    fn at<'t>(&'t self, truth: &'t Truth) -> Teller<'t> {
-        Teller {
+    /// The same view of another time.
+    fn at<'t>(&'t self, truth: &'t Truth) -> SourceView<'t> {
+        SourceView {
             truth,
             missing: self.missing,
         }

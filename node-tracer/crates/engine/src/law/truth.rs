@@ -15,10 +15,10 @@ pub(super) const LOOK: i64 = 10_000;
 pub(super) struct Truth {
     pub(super) ipam: Ipam,
     pub(super) pods: Vec<TruePod>,
-    pub(super) strangers: Vec<Stranger>,
+    pub(super) others: Vec<OtherNetns>,
     /// Reserved for containers that do not exist: `10.0.0.LAST`.
     pub(super) leaks: Vec<u8>,
-    /// Host ends of cables that lead nowhere.
+    /// Host ends of veth pairs that lead nowhere.
     pub(super) orphans: u32,
 }
 
@@ -139,7 +139,7 @@ pub(super) enum Held {
 
 /// A namespace that is no pod's.
 #[derive(Clone, Debug)]
-pub(super) struct Stranger {
+pub(super) struct OtherNetns {
     pub(super) inode: u32,
     pub(super) kind: Kind,
     pub(super) attached: Option<Attached>,
@@ -180,8 +180,8 @@ impl fmt::Display for Truth {
                 writeln!(f, "    {sandbox:?}")?;
             }
         }
-        let mut strangers = self.strangers.iter();
-        strangers.try_for_each(|stranger| writeln!(f, "{stranger:?}"))
+        let mut others = self.others.iter();
+        others.try_for_each(|other| writeln!(f, "{other:?}"))
     }
 }
 
@@ -200,7 +200,7 @@ impl Truth {
         let mut truth = Self {
             ipam,
             pods: Vec::new(),
-            strangers: Vec::new(),
+            others: Vec::new(),
             leaks: Vec::new(),
             orphans: 0,
         };
@@ -209,7 +209,7 @@ impl Truth {
             truth.pods.push(pod);
         }
         for number in 0..dice.roll(4) {
-            truth.strangers.push(Stranger::any(dice, number));
+            truth.others.push(OtherNetns::any(dice, number));
         }
         let leaks = dice.roll(3) as u8;
         truth.leaks = (0..leaks).map(|leak| 230 + leak).collect();
@@ -428,7 +428,7 @@ impl TrueSandbox {
     }
 }
 
-impl Stranger {
+impl OtherNetns {
     fn any(dice: &mut Dice<'_>, number: u32) -> Self {
         let kind = dice.one(&[Kind::Docker, Kind::Private, Kind::Named, Kind::Named]);
         let attached = match kind {

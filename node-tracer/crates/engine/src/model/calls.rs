@@ -6,9 +6,9 @@
 //! DEL. What is older than the tracer is not here; libcni's cache has it
 //! ([`attachment`](super::attachment)).
 
-mod note;
-mod past;
+mod expiry;
 mod pods;
+mod record;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -16,7 +16,7 @@ use std::{
 };
 
 #[cfg(test)]
-pub(super) use self::past::KEPT;
+pub(super) use self::expiry::KEPT;
 pub use self::pods::{Failing, PodCalls};
 
 use self::pods::PodTable;

@@ -1,5 +1,5 @@
 //! What living sandboxes had and have lost: addresses, devices, routes, their
-//! gateway's neighbour entry; on the host their end of the cable and the
+//! gateway's neighbour entry; on the host their end of the veth pair and the
 //! routes to them; their reservation.
 //!
 //! Only what its CNI attachments gave a sandbox counts: what a pod makes itself
@@ -57,7 +57,7 @@ pub enum Kind {
     Route,
     /// The permanent neighbour entry of the sandbox's gateway.
     Neighbour,
-    /// The host-side end of the cable.
+    /// The host-side end of the veth pair.
     Veth,
     /// The host's route to one of the addresses.
     HostRoute,

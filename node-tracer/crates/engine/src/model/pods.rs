@@ -56,7 +56,7 @@ struct Departed {
 
 /// What the lists say of a sandbox's pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Standing {
+pub enum PodPresence {
     /// Nothing: there is no list that could know.
     #[default]
     Unknown,
@@ -136,35 +136,35 @@ impl Pods {
     }
 
     /// What the lists say of a pod that existed at a time.
-    pub(super) fn standing(&self, uid: &str, existed: Timestamp) -> Standing {
+    pub(super) fn presence(&self, uid: &str, existed: Timestamp) -> PodPresence {
         if let Some(pod) = self.listed_pod(uid) {
             // What becomes of the mirror, or of what has only written that it is
             // one, is not the static pod's fate.
             let is_mirror = is_mirror_of(pod, uid) && !pod.host_network;
             return match pod.deletion.filter(|_| !is_mirror) {
-                _ if is_mirror => Standing::Listed,
-                _ if pod.host_network => Standing::Exempt,
-                _ if is_finished(pod) => Standing::Finished(pod.finished.unwrap_or(existed)),
-                Some(by) => Standing::Terminating(by),
-                None => Standing::Listed,
+                _ if is_mirror => PodPresence::Listed,
+                _ if pod.host_network => PodPresence::Exempt,
+                _ if is_finished(pod) => PodPresence::Finished(pod.finished.unwrap_or(existed)),
+                Some(by) => PodPresence::Terminating(by),
+                None => PodPresence::Listed,
             };
         }
         if let Some(departed) = self.departed.get(uid) {
             return match departed.pod.host_network {
-                true => Standing::Exempt,
-                false if departed.is_mirror_of(uid) => Standing::Unknown,
-                false => Standing::Gone(departed.at),
+                true => PodPresence::Exempt,
+                false if departed.is_mirror_of(uid) => PodPresence::Unknown,
+                false => PodPresence::Gone(departed.at),
             };
         }
         match &self.list {
             // It may be a static pod, and gone as well.
-            Some(_) if self.is_claimed(uid) => Standing::Unknown,
+            Some(_) if self.is_claimed(uid) => PodPresence::Unknown,
             // A static pod runs whether or not its mirror is in the API, and
             // only its UID has no hyphens.
             Some(list) if list.whole && list.proves > existed && uid.contains('-') => {
-                Standing::Unlisted(list.at)
+                PodPresence::Unlisted(list.at)
             }
-            _ => Standing::Unknown,
+            _ => PodPresence::Unknown,
         }
     }
 

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use super::pods::{Pods, Standing};
+use super::pods::{PodPresence, Pods};
 use event::{Attachment, CniCall, PodRef, RuntimeSandbox, Task, clock::Timestamp};
 
 /// Containers that are remembered of one sandbox.
@@ -37,7 +37,7 @@ pub struct Sandbox {
     /// A CNI DEL for it that runs: its process, and since when.
     pub deleting: Option<(u32, Timestamp)>,
     /// What the pod lists say of the pod.
-    pub standing: Standing,
+    pub presence: PodPresence,
     /// The earliest time at which the pod is known to have existed.
     existed: Option<Timestamp>,
 }
@@ -204,7 +204,7 @@ impl Sandbox {
         let uid = pod.as_ref().and_then(|pod| pod.uid.as_deref());
         if uid != self.uid() {
             // What was another pod's says nothing of this one.
-            self.standing = Standing::Unknown;
+            self.presence = PodPresence::Unknown;
             self.existed = None;
             self.containers.clear();
             self.named = false;
@@ -316,7 +316,7 @@ impl Sandbox {
             uid: Some((*uid).to_owned()),
             ..told.unwrap_or_default()
         });
-        self.standing = Standing::Unknown;
+        self.presence = PodPresence::Unknown;
         if !is_told(self.known) {
             self.known = Some(PodEvidence::Cgroup {
                 pid: task.pid,
@@ -335,12 +335,13 @@ impl Sandbox {
             return false;
         };
         let existed = self.existed.map_or(seen, |existed| existed.min(seen));
-        let mut standing = pods.standing(uid, existed);
-        if let (Standing::Unlisted(known), Standing::Unlisted(_)) = (self.standing, standing) {
+        let mut presence = pods.presence(uid, existed);
+        if let (PodPresence::Unlisted(known), PodPresence::Unlisted(_)) = (self.presence, presence)
+        {
             // It is missing since the first list that could have had it.
-            standing = Standing::Unlisted(known);
+            presence = PodPresence::Unlisted(known);
         }
-        std::mem::replace(&mut self.standing, standing) != standing
+        std::mem::replace(&mut self.presence, presence) != presence
     }
 }
 

@@ -30,7 +30,7 @@ const MAX_BYTES: usize = 64 << 10;
 const MAX_SANDBOXES: usize = 8;
 /// Who tells of one failure, at most.
 const MAX_TELLERS: usize = 8;
-/// What one teller says within this time is of one try.
+/// What one reporter says within this time is of one try.
 const ONE_TRY: Duration = Duration::from_secs(1);
 /// A line that names nobody is of who was told of in the same words so shortly
 /// before: the kubelet waits five minutes at most before it tries again.
@@ -82,7 +82,7 @@ pub struct Failed {
     pub first: Timestamp,
     pub last: Timestamp,
     /// Who tells it, the first one first.
-    tellers: Vec<Teller>,
+    reporters: Vec<Reporter>,
     key: String,
     /// What the rule has made of it: a long text is read once.
     pub judged: OnceCell<Cause>,
@@ -90,7 +90,7 @@ pub struct Failed {
 
 /// Who tells of a failure.
 #[derive(Clone, Debug)]
-struct Teller {
+struct Reporter {
     name: String,
     /// How often it was so, by that.
     times: u64,
@@ -117,35 +117,35 @@ impl Starting {
 }
 
 impl Failed {
-    /// How often, as far as one teller knows.
+    /// How often, as far as one reporter knows.
     pub fn times(&self) -> u64 {
-        let times = self.tellers.iter().map(|teller| teller.times);
+        let times = self.reporters.iter().map(|reporter| reporter.times);
         times.max().unwrap_or(1)
     }
 
     /// Who tells it, the first one first.
-    pub fn tellers(&self) -> impl Iterator<Item = &str> {
-        self.tellers.iter().map(|teller| teller.name.as_str())
+    pub fn reporters(&self) -> impl Iterator<Item = &str> {
+        self.reporters.iter().map(|reporter| reporter.name.as_str())
     }
 
     /// `most`: what its message may have.
     fn again(&mut self, failure: &StartFailure, time: Timestamp, most: usize) {
         self.first = self.first.min(failure.first.unwrap_or(time));
         self.last = self.last.max(time);
-        let is_it = |teller: &&mut Teller| teller.name == failure.source;
-        let room = self.tellers.len() < MAX_TELLERS;
-        match self.tellers.iter_mut().find(is_it) {
-            Some(teller) => {
+        let is_it = |reporter: &&mut Reporter| reporter.name == failure.source;
+        let room = self.reporters.len() < MAX_TELLERS;
+        match self.reporters.iter_mut().find(is_it) {
+            Some(reporter) => {
                 // The kubelet's parts each tell of the same try.
-                let again = distance(teller.last, time) >= ONE_TRY;
-                teller.times = match failure.count {
+                let again = distance(reporter.last, time) >= ONE_TRY;
+                reporter.times = match failure.count {
                     // It is a count from the beginning on.
-                    Some(count) => count.max(teller.times),
-                    None => teller.times.saturating_add(u64::from(again)),
+                    Some(count) => count.max(reporter.times),
+                    None => reporter.times.saturating_add(u64::from(again)),
                 };
-                teller.last = teller.last.max(time);
+                reporter.last = reporter.last.max(time);
             }
-            None if room => self.tellers.push(Teller {
+            None if room => self.reporters.push(Reporter {
                 name: failure.source.clone(),
                 times: failure.count.unwrap_or(1),
                 last: time,
@@ -219,7 +219,7 @@ impl Starts {
             failure: failure.clone(),
             first: failure.first.unwrap_or(time).min(time),
             last: time,
-            tellers: Vec::new(),
+            reporters: Vec::new(),
             key: words,
             judged: OnceCell::new(),
         };

@@ -151,8 +151,8 @@ impl World {
     }
 
     fn wiring(self, dice: &mut Dice<'_>, seconds: i64, inode: u32, last: u8) -> Event {
-        let cable = veth(2 + dice.roll(3), "eth0", 7 + u32::from(self.0) * 10);
-        let all = [cable, physical(9, "eth1")];
+        let pod_end = veth(2 + dice.roll(3), "eth0", 7 + u32::from(self.0) * 10);
+        let all = [pod_end, physical(9, "eth1")];
         let routes = [default_route(GATEWAY, 2), route_to(last, 7)];
         let state = dice.one(&["permanent", "failed", "reachable"]);
         let neighbours: [Neighbour; 1] = [neighbour(2, state)];

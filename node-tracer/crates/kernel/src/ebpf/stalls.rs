@@ -20,7 +20,7 @@ use super::probes::{ProbeError, Probes, Value};
 
 /// What a look at the table found.
 #[derive(Debug, Default)]
-pub struct Look {
+pub struct DueStalls {
     /// Past the threshold and not yet reported: thread ID to the time it went
     /// to sleep (monotonic ns).
     pub due: HashMap<u32, u64>,
@@ -35,7 +35,7 @@ const MIN_PAUSE: Duration = Duration::from_millis(20);
 
 impl Probes {
     /// Looks at the table.
-    pub fn blocked(&self, now: u64, threshold: Duration) -> Look {
+    pub fn blocked(&self, now: u64, threshold: Duration) -> DueStalls {
         // A table that changes while it is gone through can start again from
         // the front, and again.
         let entries = self.blocked.iter().take(MAX_ENTRIES).filter_map(Result::ok);
@@ -132,10 +132,10 @@ fn is_gone(error: &aya::maps::MapError) -> bool {
     }
 }
 
-fn look(entries: impl Iterator<Item = (u32, Blocked)>, now: u64, threshold: Duration) -> Look {
+fn look(entries: impl Iterator<Item = (u32, Blocked)>, now: u64, threshold: Duration) -> DueStalls {
     let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
     let threshold = nanos(threshold);
-    let mut look = Look {
+    let mut look = DueStalls {
         due: HashMap::new(),
         next: now.saturating_add(threshold),
     };

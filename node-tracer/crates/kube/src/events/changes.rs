@@ -22,7 +22,7 @@ pub(super) const MOST: usize = 2_048;
 const MOST_OF_USERS: usize = MOST / 2;
 
 /// The end that tells; the other one learns when it is dropped.
-pub(super) struct Teller(Arc<Shared>);
+pub(super) struct Sender(Arc<Shared>);
 
 /// The end that takes in.
 pub(super) struct Listener(Arc<Shared>);
@@ -62,12 +62,12 @@ pub(super) struct Taken {
     pub(super) closed: bool,
 }
 
-pub(super) fn pair() -> (Teller, Listener) {
+pub(super) fn pair() -> (Sender, Listener) {
     let shared = Arc::new(Shared::default());
-    (Teller(Arc::clone(&shared)), Listener(shared))
+    (Sender(Arc::clone(&shared)), Listener(shared))
 }
 
-impl Teller {
+impl Sender {
     /// Whether this finding was let in and is not over.
     pub(super) fn follows(&self, finding: &str) -> bool {
         self.0.lock().findings.contains_key(finding)
@@ -119,7 +119,7 @@ impl Teller {
     }
 }
 
-impl Drop for Teller {
+impl Drop for Sender {
     fn drop(&mut self) {
         self.0.lock().closed = true;
         self.0.news.notify_one();
@@ -185,30 +185,30 @@ mod tests {
 
     #[test]
     fn each_stage_is_told_once_in_its_order_and_the_end_lets_the_finding_go() {
-        let (teller, listener) = pair();
+        let (sender, listener) = pair();
         for _ in 0..100 {
-            assert!(teller.tell(told(1, Phase::Suspected, State::Open)));
+            assert!(sender.tell(told(1, Phase::Suspected, State::Open)));
         }
-        assert!(teller.tell(told(1, Phase::Armed, State::Updated)));
+        assert!(sender.tell(told(1, Phase::Armed, State::Updated)));
         assert_eq!(stages(&listener), ["suspected", "armed"]);
         assert!(stages(&listener).is_empty());
         for phase in [Phase::Armed, Phase::Conflict, Phase::Armed] {
-            assert!(teller.tell(told(1, phase, State::Updated)));
+            assert!(sender.tell(told(1, phase, State::Updated)));
         }
-        assert!(teller.follows("0000000000000001"));
-        assert!(teller.tell(told(1, Phase::Armed, State::Resolved)));
+        assert!(sender.follows("0000000000000001"));
+        assert!(sender.tell(told(1, Phase::Armed, State::Resolved)));
         assert_eq!(stages(&listener), ["conflict", "armed", "resolved"]);
-        assert!(!teller.follows("0000000000000001"));
+        assert!(!sender.follows("0000000000000001"));
     }
 
     #[test]
     fn the_latest_is_told_with_the_time_of_the_first() {
-        let (teller, listener) = pair();
+        let (sender, listener) = pair();
         let first = sys::clock::now();
         let mut finding = numbered(1, Phase::Armed);
         finding.pod = None;
-        teller.tell(EventChange::of(first, &finding, State::Open));
-        teller.tell(told(1, Phase::Armed, State::Updated));
+        sender.tell(EventChange::of(first, &finding, State::Open));
+        sender.tell(told(1, Phase::Armed, State::Updated));
         let taken = listener.take().changes;
         let expected = EventChange::of(first, &numbered(1, Phase::Armed), State::Updated);
         assert_eq!(format!("{taken:?}"), format!("{:?}", [expected]));
@@ -216,8 +216,8 @@ mod tests {
 
     #[test]
     fn what_is_full_lets_nothing_new_in_but_each_end() {
-        let (teller, listener) = pair();
-        let open = |number| teller.tell(told(number, Phase::Armed, State::Open));
+        let (sender, listener) = pair();
+        let open = |number| sender.tell(told(number, Phase::Armed, State::Open));
         let room = (0..2 * MOST).filter(|number| open(*number)).count();
         assert_eq!(room, MOST);
         let taken = listener.take();
@@ -226,7 +226,7 @@ mod tests {
         // What is taken in is still followed.
         assert!(!open(MOST));
         for number in 0..2 * MOST {
-            assert!(teller.tell(told(number, Phase::Armed, State::Resolved)));
+            assert!(sender.tell(told(number, Phase::Armed, State::Resolved)));
         }
         let over = listener.take().changes;
         assert!(over.iter().all(|told| told.state == State::Resolved));
@@ -236,16 +236,16 @@ mod tests {
 
     #[test]
     fn users_leave_room_for_others() {
-        let (teller, listener) = pair();
+        let (sender, listener) = pair();
         let of_user = |number, state| {
             let mut finding = numbered(number, Phase::Armed);
             (finding.pod, finding.detail.uid) = (None, Some(1000));
-            teller.tell(EventChange::of(sys::clock::now(), &finding, state))
+            sender.tell(EventChange::of(sys::clock::now(), &finding, state))
         };
         let open = |number| of_user(number, State::Open);
         let room = (0..2 * MOST).filter(|number| open(*number)).count();
         assert_eq!(room, MOST_OF_USERS);
-        assert!(teller.tell(told(3 * MOST, Phase::Armed, State::Open)));
+        assert!(sender.tell(told(3 * MOST, Phase::Armed, State::Open)));
         of_user(0, State::Resolved);
         listener.take();
         assert!(open(MOST) && !open(MOST + 1));
@@ -253,11 +253,11 @@ mod tests {
 
     #[test]
     fn of_what_was_never_told_neither_mildness_nor_end_is() {
-        let (teller, listener) = pair();
-        assert!(teller.tell(told(1, Phase::Armed, State::Resolved)));
-        assert!(teller.tell(told(2, Phase::Armed, State::Updated).into_mild()));
+        let (sender, listener) = pair();
+        assert!(sender.tell(told(1, Phase::Armed, State::Resolved)));
+        assert!(sender.tell(told(2, Phase::Armed, State::Updated).into_mild()));
         assert!(listener.take().changes.is_empty());
-        drop(teller);
+        drop(sender);
         assert!(listener.take().closed);
     }
 }

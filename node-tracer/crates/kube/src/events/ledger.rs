@@ -55,7 +55,7 @@ struct Item {
     severity: Severity,
     whose: Whose,
     object: Object,
-    standing: Standing,
+    standing: EventState,
     step: Step,
     /// When it is to be done, if there is something to do.
     due: Option<Instant>,
@@ -69,7 +69,7 @@ struct Item {
 
 /// What an Event says of its finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum EventState {
     Now,
     /// That it was so, before it became too mild to be told. No more of it is
     /// counted, but its end is still to be told.
@@ -150,8 +150,8 @@ impl Ledger {
             wanted.retain(|object| known.contains(&object.about));
         }
         let standing = match over {
-            true => Standing::End,
-            false => Standing::Now,
+            true => EventState::End,
+            false => EventState::Now,
         };
         self.leave(told, &wanted);
         let mut left_out = self.leave_aside(told, &wanted);
@@ -198,7 +198,7 @@ impl Ledger {
 
     /// What has no room waits, if it is news. Returns how many do not.
     fn put_aside(&mut self, key: Key, item: Item) -> usize {
-        let is_news = item.standing == Standing::Now && item.turn() == Turn::New;
+        let is_news = item.standing == EventState::Now && item.turn() == Turn::New;
         if !is_news || self.aside.len() >= MOST {
             return 1;
         }
@@ -243,11 +243,11 @@ impl Ledger {
                 return true;
             }
             item.standing = match item.standing {
-                Standing::Now | Standing::Mild if told.mild => Standing::Mild,
-                Standing::Now | Standing::Mild | Standing::Past => Standing::Past,
-                Standing::End => Standing::End,
+                EventState::Now | EventState::Mild if told.mild => EventState::Mild,
+                EventState::Now | EventState::Mild | EventState::Past => EventState::Past,
+                EventState::End => EventState::End,
             };
-            if item.standing == Standing::Mild && item.written.is_some() {
+            if item.standing == EventState::Mild && item.written.is_some() {
                 item.due = None;
             }
             item.is_kept()
@@ -273,7 +273,7 @@ impl Ledger {
         let worth = |(key, item): (_, &Item)| Some((item.worth(&owners)?, item.written, key));
         let (least, _, key) = self.items.iter().filter_map(worth).min()?;
         let key: Key = Key::clone(key);
-        if new.standing == Standing::End {
+        if new.standing == EventState::End {
             return (least.kind == Kind::History).then_some(key);
         }
         *owners.entry(new.whose).or_default() += 1;
@@ -332,7 +332,8 @@ impl Ledger {
         };
         let outcome = item.answered(answer, now);
         // Of what was, nothing is tried a second time.
-        let waits = matches!(item.standing, Standing::Now | Standing::Mild) || outcome.is_none();
+        let waits =
+            matches!(item.standing, EventState::Now | EventState::Mild) || outcome.is_none();
         if !waits || !item.is_kept() {
             self.items.remove(key);
         }
@@ -385,21 +386,21 @@ impl Item {
     /// Whether anything is to be done with it, now or later.
     fn is_kept(&self) -> bool {
         match self.standing {
-            Standing::Now => true,
-            Standing::Mild => !self.dead,
-            Standing::Past | Standing::End => !self.dead && self.written.is_none(),
+            EventState::Now => true,
+            EventState::Mild => !self.dead,
+            EventState::Past | EventState::End => !self.dead && self.written.is_none(),
         }
     }
 
     /// What it is worth among these owners; `None`: it must not be taken out.
     fn worth(&self, owners: &HashMap<Whose, usize>) -> Option<Worth> {
         let kind = match (self.standing, self.step) {
-            (Standing::End, _) => return None,
-            (Standing::Past, _) => Kind::History,
-            (Standing::Mild, _) => Kind::Quiet,
-            (Standing::Now, _) if self.dead => Kind::Quiet,
-            (Standing::Now, Step::Create) => Kind::New,
-            (Standing::Now, Step::Learn | Step::Count(_)) => Kind::Written,
+            (EventState::End, _) => return None,
+            (EventState::Past, _) => Kind::History,
+            (EventState::Mild, _) => Kind::Quiet,
+            (EventState::Now, _) if self.dead => Kind::Quiet,
+            (EventState::Now, Step::Create) => Kind::New,
+            (EventState::Now, Step::Learn | Step::Count(_)) => Kind::Written,
         };
         Some(Worth {
             is_now: kind > Kind::History,
@@ -417,7 +418,7 @@ impl Item {
     fn turn(&self) -> Turn {
         let is_first = !self.dead && self.written.is_none();
         match (self.step, self.standing) {
-            (Step::Create, Standing::Now) if is_first => Turn::New,
+            (Step::Create, EventState::Now) if is_first => Turn::New,
             (Step::Create, _) => Turn::Missing,
             (Step::Learn | Step::Count(_), _) => Turn::There,
         }
@@ -478,7 +479,7 @@ impl Item {
         self.dead = false;
         self.written = Some(now);
         self.tried = None;
-        self.due = (self.standing == Standing::Now).then_some(now + STILL_SO);
+        self.due = (self.standing == EventState::Now).then_some(now + STILL_SO);
         Some(outcome)
     }
 

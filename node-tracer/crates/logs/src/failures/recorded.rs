@@ -9,7 +9,7 @@ use super::{Whose, kept, teardown};
 use crate::entry::Entry;
 use diagnosis::{
     gate::{self, Verdict, of_reason},
-    phrase::{Said, unquoted},
+    phrase::{SearchText, unquoted},
 };
 use event::{Event, StartFailure, clock::Timestamp};
 
@@ -88,7 +88,7 @@ impl Recorded {
 
 /// Whether an event tells of a pod that does not start.
 pub(crate) fn of_event(normal: bool, reason: &str, message: &str) -> bool {
-    let said = Said::new(message);
+    let said = SearchText::new(message);
     if normal && !said.has("back-off pulling image") {
         return false;
     }

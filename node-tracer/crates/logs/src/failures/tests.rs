@@ -436,8 +436,8 @@ fn what_a_daemon_says_while_it_serves_a_pod_is_of_that_pod() {
 
 /// Whether a line alone tells of a pod that does not start.
 fn is_told(text: &str) -> bool {
-    use diagnosis::phrase::Said;
-    let said = Said::new(text);
+    use diagnosis::phrase::SearchText;
+    let said = SearchText::new(text);
     gate::answers_with_an_error(text) || gate::of(&said, None, None) == gate::Verdict::Failure
 }
 

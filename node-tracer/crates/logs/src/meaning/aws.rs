@@ -4,9 +4,9 @@ use crate::entry::Entry;
 use event::clock::Timestamp;
 
 use super::{
-    calls::{About, Calls, Teller, Verb},
+    calls::{About, Calls, Reporter, Verb},
     environment,
-    words::{after, between, id, ips, pod},
+    tokens::{after, between, id, ips, pod},
 };
 
 /// Words of which one is in each of their lines that count.
@@ -82,7 +82,7 @@ pub(super) fn entry(time: Timestamp, entry: &Entry<'_>, calls: &mut Calls) {
             plugin: Some(PLUGIN.to_owned()),
             ..calls.container(&key)
         };
-        calls.fails(time, Verb::Add, about, Teller::Plugin, said);
+        calls.fails(time, Verb::Add, about, Reporter::Plugin, said);
     }
     if let Some(container) = after(text, "Received DelNetwork for Sandbox ").and_then(id) {
         calls.about(time, Verb::Del, about(container));
@@ -115,7 +115,7 @@ pub(super) fn entry(time: Timestamp, entry: &Entry<'_>, calls: &mut Calls) {
             let said = rest.split_once(": ").map(|(_, said)| said);
             let said = said.unwrap_or("ipamd had no address to give");
             let about = about(container);
-            calls.fails(time, verb, about, Teller::Plugin, said);
+            calls.fails(time, verb, about, Reporter::Plugin, said);
         }
     }
 }

@@ -8,9 +8,9 @@ use crate::entry::Entry;
 use event::{Endpoint, PodRef, What, clock::Timestamp};
 
 use super::{
-    calls::{About, Calls, Key, Teller, Verb},
+    calls::{About, Calls, Key, Reporter, Verb},
     environment,
-    words::{after, between, dotted, field, id, ips, pod},
+    tokens::{after, between, dotted, field, id, ips, pod},
 };
 
 /// Words of which one is in each of its lines that count.
@@ -197,12 +197,12 @@ impl Calico {
             Step::Wrote => {
                 self.written(time, entry, calls, Some(&key));
                 let about = calls.container(&key);
-                calls.succeeds(time, verb, about, Teller::Plugin, None);
+                calls.succeeds(time, verb, about, Reporter::Plugin, None);
             }
             Step::Done => {
                 self.settle(calls);
                 let about = calls.container(&key);
-                calls.succeeds(time, verb, about, Teller::Plugin, None);
+                calls.succeeds(time, verb, about, Reporter::Plugin, None);
             }
         }
     }
@@ -363,7 +363,7 @@ fn kept(time: Timestamp, entry: &Entry<'_>, calls: &mut Calls) {
     let Some(whose) = whose else {
         return;
     };
-    let named = field(entry, "WorkloadEndpoint").filter(|name| super::words::is_name(name));
+    let named = field(entry, "WorkloadEndpoint").filter(|name| super::tokens::is_name(name));
     // The whole endpoint is printed beside it, as it is held in memory.
     let whole = entry.fields.iter().map(|(_, value)| value.as_ref());
     let mut whole = whole.chain(std::iter::once(&*entry.message));

@@ -7,7 +7,7 @@
 //! what the others say within [`SAME`] is the same call. Where no line says
 //! how a call ended, that is not known; it ends with the last line about it.
 
-mod known;
+mod line_context;
 mod made;
 
 use std::{
@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-pub(super) use self::known::LineContext;
+pub(super) use self::line_context::LineContext;
 use event::{CniError, CniResult, Event, PodRef, What, clock::Timestamp, wording::cut};
 use node::redact::redact;
 
@@ -44,7 +44,7 @@ pub(crate) enum Verb {
 
 /// Who tells how a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Teller {
+pub(super) enum Reporter {
     /// The plugin, or who called it as it ended.
     Plugin = 1,
     Runtime = 2,
@@ -310,15 +310,15 @@ impl Calls {
         time: Timestamp,
         verb: Verb,
         about: About,
-        teller: Teller,
+        reporter: Reporter,
         since: Option<Timestamp>,
     ) {
         let key = (verb, about.container_id.clone());
-        if !self.open.contains_key(&key) && self.is_told(&key, time, teller) {
+        if !self.open.contains_key(&key) && self.is_told(&key, time, reporter) {
             return;
         }
         self.begun(time, verb, about, since);
-        self.end(&key, time, teller, made::Outcome::Succeeded);
+        self.end(&key, time, reporter, made::Outcome::Succeeded);
     }
 
     pub(super) fn fails(
@@ -326,18 +326,18 @@ impl Calls {
         time: Timestamp,
         verb: Verb,
         about: About,
-        teller: Teller,
+        reporter: Reporter,
         said: &str,
     ) {
         let key = (verb, about.container_id.clone());
-        if !self.open.contains_key(&key) && self.is_told(&key, time, teller) {
+        if !self.open.contains_key(&key) && self.is_told(&key, time, reporter) {
             self.known.note(&about, verb);
             return;
         }
         self.begun(time, verb, about, None);
         let said = redact(said.trim());
         let said = cut(&said, MAX_ERROR).to_owned();
-        self.end(&key, time, teller, made::Outcome::Failed(said));
+        self.end(&key, time, reporter, made::Outcome::Failed(said));
     }
 
     /// Opens a call of which nothing was told before.
@@ -357,25 +357,25 @@ impl Calls {
         let key = (Verb::Del, about.container_id.clone());
         if self.failed.contains(&key) {
             self.begun(time, Verb::Del, about, None);
-            self.end(&key, time, Teller::Runtime, made::Outcome::Succeeded);
+            self.end(&key, time, Reporter::Runtime, made::Outcome::Succeeded);
         }
     }
 
     /// Whether somebody else has told of this very call.
-    pub(super) fn is_told(&mut self, key: &Key, time: Timestamp, teller: Teller) -> bool {
-        let Some((at, tellers)) = self.ended.get_mut(key) else {
+    pub(super) fn is_told(&mut self, key: &Key, time: Timestamp, reporter: Reporter) -> bool {
+        let Some((at, reporters)) = self.ended.get_mut(key) else {
             return false;
         };
-        let bit = teller as u32;
+        let bit = reporter as u32;
         let apart = time.since(*at).max(at.since(time));
-        let same = apart <= SAME && *tellers & bit == 0;
+        let same = apart <= SAME && *reporters & bit == 0;
         if same {
-            *tellers |= bit;
+            *reporters |= bit;
         }
         // It repeats what others have told; what nobody else tells is a try of
         // its own.
-        let by_others = *tellers & !bit != 0;
-        same || (teller == Teller::Repeated && (by_others || apart <= SAME))
+        let by_others = *reporters & !bit != 0;
+        same || (reporter == Reporter::Repeated && (by_others || apart <= SAME))
     }
 
     /// Ends all of which nothing was said for [`IDLE`], and the oldest if they
@@ -403,7 +403,7 @@ impl Calls {
     /// Ends a call of which no line says how it ended.
     fn close(&mut self, key: &Key) {
         if let Some(last) = self.open.get(key).map(|open| open.last) {
-            self.end(key, last, Teller::Plugin, made::Outcome::Unknown);
+            self.end(key, last, Reporter::Plugin, made::Outcome::Unknown);
         }
     }
 
@@ -414,7 +414,7 @@ impl Calls {
         }
     }
 
-    fn end(&mut self, key: &Key, time: Timestamp, teller: Teller, outcome: made::Outcome) {
+    fn end(&mut self, key: &Key, time: Timestamp, reporter: Reporter, outcome: made::Outcome) {
         let Some(open) = self.open.remove(key) else {
             return;
         };
@@ -438,12 +438,12 @@ impl Calls {
         let call = open.call(key.0);
         self.tell(time, made::ended(call, open.started, time, end));
         if told {
-            self.remember(key.clone(), time, teller);
+            self.remember(key.clone(), time, reporter);
         }
     }
 
-    fn remember(&mut self, key: Key, time: Timestamp, teller: Teller) {
-        let new = self.ended.insert(key.clone(), (time, teller as u32));
+    fn remember(&mut self, key: Key, time: Timestamp, reporter: Reporter) {
+        let new = self.ended.insert(key.clone(), (time, reporter as u32));
         if new.is_some() {
             return;
         }

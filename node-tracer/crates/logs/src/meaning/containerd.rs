@@ -4,9 +4,9 @@ use crate::entry::Entry;
 use event::{PodRef, RuntimeSandbox, What, clock::Timestamp};
 
 use super::{
-    calls::{About, Calls, Teller, Verb},
+    calls::{About, Calls, Reporter, Verb},
     failure,
-    words::{after, field, id, ips, metadata},
+    tokens::{after, field, id, ips, metadata},
 };
 
 /// Words of which one is in each of its lines that count.
@@ -62,7 +62,7 @@ pub(super) fn entry(time: Timestamp, entry: &Entry<'_>, calls: &mut Calls) {
         if let Some(sandbox) = id(rest).filter(|_| said().ends_with("successfully")) {
             let since = calls.known.asked(sandbox);
             let about = about(entry, sandbox);
-            calls.succeeds(time, Verb::Del, about, Teller::Runtime, since);
+            calls.succeeds(time, Verb::Del, about, Reporter::Runtime, since);
         }
     } else if text.starts_with("Failed to destroy network for sandbox ") {
         failed(time, entry, None, calls);
@@ -88,7 +88,7 @@ fn run(time: Timestamp, entry: &Entry<'_>, calls: &mut Calls) {
         let key = (Verb::Add, sandbox.to_owned());
         if calls.what(&key).is_some() {
             let about = about(entry, sandbox);
-            calls.succeeds(time, Verb::Add, about, Teller::Runtime, None);
+            calls.succeeds(time, Verb::Add, about, Reporter::Runtime, None);
         }
         let made = RuntimeSandbox {
             attempt,
@@ -119,7 +119,7 @@ fn failed(time: Timestamp, entry: &Entry<'_>, pod: Option<PodRef>, calls: &mut C
         ..about(entry, sandbox)
     };
     let verb = failure.verb;
-    calls.fails(time, verb, about, Teller::Runtime, &failure.message);
+    calls.fails(time, verb, about, Reporter::Runtime, &failure.message);
 }
 
 /// What the plugins have answered to an ADD; told by newer versions, on
@@ -135,7 +135,7 @@ fn result(time: Timestamp, entry: &Entry<'_>, calls: &mut Calls) {
     let key = calls.about(time, Verb::Add, about(entry, sandbox));
     calls.gives(time, &key, ips(&given.join(" ")));
     let about = about(entry, sandbox);
-    calls.succeeds(time, Verb::Add, about, Teller::Plugin, None);
+    calls.succeeds(time, Verb::Add, about, Reporter::Plugin, None);
 }
 
 fn about(entry: &Entry<'_>, sandbox: &str) -> About {

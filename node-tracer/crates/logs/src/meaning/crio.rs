@@ -7,9 +7,9 @@ use crate::entry::Entry;
 use event::{PodRef, RuntimeSandbox, What, clock::Timestamp};
 
 use super::{
-    calls::{About, Calls, Key, Teller, Verb, unnamed},
+    calls::{About, Calls, Key, Reporter, Verb, unnamed},
     failure::{self, Failure},
-    words::{after, between, field, id, is_uid, pod, slashed},
+    tokens::{after, between, field, id, is_uid, pod, slashed},
 };
 
 /// Words of which one is in each of its lines that count.
@@ -76,7 +76,7 @@ impl Crio {
             };
             let said = &failure.message;
             self.unplaced = None;
-            calls.fails(time, failure.verb, about, Teller::Runtime, said);
+            calls.fails(time, failure.verb, about, Reporter::Runtime, said);
         } else {
             self.errs(time, text, request, calls);
         }
@@ -91,7 +91,7 @@ impl Crio {
                 caller: Some(SOURCE.to_owned()),
                 ..About::default()
             };
-            calls.fails(time, Verb::Del, about, Teller::Plugin, &failure.message);
+            calls.fails(time, Verb::Del, about, Reporter::Plugin, &failure.message);
         }
     }
 
@@ -135,7 +135,7 @@ impl Crio {
         let key: Key = (Verb::Del, sandbox.to_owned());
         if calls.what(&key).is_some() {
             let about = calls.container(&key);
-            calls.succeeds(time, Verb::Del, about, Teller::Runtime, None);
+            calls.succeeds(time, Verb::Del, about, Reporter::Runtime, None);
         }
         calls.is_over(time, calls.container(&key));
         self.networks.remove(request);
@@ -166,7 +166,7 @@ impl Crio {
             ..about
         };
         let said = &failure.message;
-        calls.fails(time, failure.verb, about, Teller::Plugin, said);
+        calls.fails(time, failure.verb, about, Reporter::Plugin, said);
     }
 
     /// Whether a line is CRI-O's: others use some of the same words.
@@ -219,7 +219,7 @@ fn ran(time: Timestamp, rest: &str, entry: &Entry<'_>, calls: &mut Calls) {
     let key: Key = (Verb::Add, sandbox.to_owned());
     if calls.what(&key).is_some() {
         let about = calls.container(&key);
-        calls.succeeds(time, Verb::Add, about, Teller::Runtime, None);
+        calls.succeeds(time, Verb::Add, about, Reporter::Runtime, None);
     }
     let pod = calls.known.pod_of(sandbox).cloned().or(named);
     let sandbox = RuntimeSandbox {

@@ -4,7 +4,7 @@
 
 use super::{
     calls::{About, Verb},
-    words::{id, is_uid, pod},
+    tokens::{id, is_uid, pod},
 };
 use crate::entry::Entry;
 use event::PodRef;

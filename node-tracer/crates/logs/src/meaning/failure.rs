@@ -2,7 +2,7 @@
 
 use super::{
     calls::{Verb, unnamed},
-    words::{after, between, id, kubelet_pod, plain, pod},
+    tokens::{after, between, id, kubelet_pod, plain, pod},
 };
 use diagnosis::speaker;
 use event::PodRef;

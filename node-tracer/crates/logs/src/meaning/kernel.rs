@@ -10,7 +10,7 @@ use crate::entry::Entry;
 use event::{Event, OomKill, StartFailure, Task, What, clock::Timestamp, wording::cut};
 use node::{cgroup, redact::redact};
 
-use super::words::{after, between, number};
+use super::tokens::{after, between, number};
 
 /// Words of which one is in each of its lines that count. Frames of stacks
 /// have an offset.

@@ -7,9 +7,9 @@ use crate::entry::Entry;
 use event::{PodRef, RuntimeSandbox, What, clock::Timestamp};
 
 use super::{
-    calls::{About, Calls, Teller, Verb, unnamed},
+    calls::{About, Calls, Reporter, Verb, unnamed},
     failure::{self, Failure},
-    words::{after, between, field, id, is_uid, kubelet_pod, kubelet_pods, slashed, slashed_pods},
+    tokens::{after, between, field, id, is_uid, kubelet_pod, kubelet_pods, slashed, slashed_pods},
 };
 
 /// Words of which one is in each of its lines that count.
@@ -79,7 +79,7 @@ impl Kubelet {
                 plugin: failure.plugin,
                 ..About::default()
             };
-            calls.fails(time, Verb::Del, about, Teller::Plugin, &failure.message);
+            calls.fails(time, Verb::Del, about, Reporter::Plugin, &failure.message);
         }
         self.settle(calls);
     }
@@ -88,7 +88,7 @@ impl Kubelet {
     fn settle(&mut self, calls: &mut Calls) {
         if let Some((time, failure, about)) = self.unnamed.take() {
             let said = &failure.message;
-            calls.fails(time, failure.verb, about, Teller::Kubelet, said);
+            calls.fails(time, failure.verb, about, Reporter::Kubelet, said);
         }
     }
 
@@ -108,7 +108,7 @@ impl Kubelet {
             },
         };
         let said = &failure.message;
-        calls.fails(time, failure.verb, about, Teller::Plugin, said);
+        calls.fails(time, failure.verb, about, Reporter::Plugin, said);
     }
 
     /// What the runtime has answered.
@@ -128,7 +128,7 @@ impl Kubelet {
                 time,
                 Verb::Del,
                 about(&failure, entry),
-                Teller::Plugin,
+                Reporter::Plugin,
                 said,
             );
             return;
@@ -176,18 +176,18 @@ impl Kubelet {
         self.settle(calls);
         if !direct {
             let said = &failure.message;
-            calls.fails(time, failure.verb, about, Teller::Repeated, said);
+            calls.fails(time, failure.verb, about, Reporter::Repeated, said);
             return;
         }
         let key = (failure.verb, about.container_id.clone());
-        if calls.is_told(&key, time, Teller::Kubelet) {
+        if calls.is_told(&key, time, Reporter::Kubelet) {
             return;
         }
         let known = calls.known.pod_of(&about.container_id);
         if let Some(known) = known.filter(|known| known.name.is_some()) {
             about.pod = known.clone();
             let said = &failure.message;
-            calls.fails(time, failure.verb, about, Teller::Kubelet, said);
+            calls.fails(time, failure.verb, about, Reporter::Kubelet, said);
             return;
         }
         self.unnamed = Some((time, failure, about));

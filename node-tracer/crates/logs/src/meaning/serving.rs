@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use super::words::{after, between, id, pod, slashed};
+use super::tokens::{after, between, id, pod, slashed};
 use crate::entry::Entry;
 use event::{PodRef, clock::Timestamp};
 

@@ -171,7 +171,7 @@ fn addresses_are_read_and_the_namespace_ends_as_soon_as_its_name_does() {
     );
     assert_eq!(fs::metadata("/proc/thread-self/ns/net").unwrap().ino(), own);
 
-    // With the namespace its end of the cable goes, and so the other end: the
+    // With the namespace its end of the veth pair goes, and so the other end: the
     // proof that nothing holds it.
     let exists = || {
         let command = ["-n", &node.name, "link", "show", "veth0"];

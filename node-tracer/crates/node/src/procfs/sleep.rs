@@ -57,7 +57,7 @@ pub struct Stalls {
 
 /// One look at a task that sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Look {
+struct SleepSample {
     tid: u32,
     /// With the thread ID it names the task for good.
     start: u64,
@@ -106,7 +106,7 @@ impl Procfs {
     }
 
     /// Since when these sleep, and those of which that is not known.
-    fn date(&self, looks: Vec<Look>) -> (Vec<Stall>, Vec<Look>) {
+    fn date(&self, looks: Vec<SleepSample>) -> (Vec<Stall>, Vec<SleepSample>) {
         let start = Instant::now();
         let cpus: BTreeSet<usize> = looks
             .iter()
@@ -136,7 +136,7 @@ impl Procfs {
     }
 
     /// The tasks that sleep through `time`.
-    fn watch(&self, before: Vec<Look>, time: Duration) -> (Vec<Stall>, Missed) {
+    fn watch(&self, before: Vec<SleepSample>, time: Duration) -> (Vec<Stall>, Missed) {
         let starts: BTreeMap<u32, u64> = before.iter().map(|look| (look.tid, look.start)).collect();
         let (counted, mut missed) = self.switches(starts.keys().copied().collect());
         let start = Instant::now();
@@ -151,7 +151,7 @@ impl Procfs {
         missed = missed.and(more);
         let again: BTreeMap<u32, String> = again.into_iter().collect();
         let (seen, age) = (Instant::now(), start.elapsed());
-        let same = |look: &&Look| {
+        let same = |look: &&SleepSample| {
             let (before, after) = (counted.get(&look.tid), again.get(&look.tid));
             before.is_some() && before == after && starts.get(&look.tid) == Some(&look.start)
         };
@@ -166,7 +166,7 @@ impl Procfs {
     }
 
     /// Looks at all of these that are in uninterruptible sleep.
-    fn looks(&self, tids: Vec<u32>) -> (Vec<Look>, Missed) {
+    fn looks(&self, tids: Vec<u32>) -> (Vec<SleepSample>, Missed) {
         self.many(tids, |proc, tid| look(&proc.join(tid.to_string()), tid))
     }
 
@@ -212,14 +212,16 @@ impl Procfs {
 }
 
 /// `None` if the task does not sleep so, or is gone.
-fn look(folder: &Path, tid: u32) -> Result<Option<Look>, ProcfsError> {
+fn look(folder: &Path, tid: u32) -> Result<Option<SleepSample>, ProcfsError> {
     let stat = read_stat(&folder.join("stat"))?;
-    let look = stat.filter(|stat| stat.state == 'D').map(|stat| Look {
-        tid,
-        start: stat.starttime,
-        cpu: stat.processor.and_then(|cpu| usize::try_from(cpu).ok()),
-        last_ran: last_ran(&folder.join("sched")).ok().flatten(),
-    });
+    let look = stat
+        .filter(|stat| stat.state == 'D')
+        .map(|stat| SleepSample {
+            tid,
+            start: stat.starttime,
+            cpu: stat.processor.and_then(|cpu| usize::try_from(cpu).ok()),
+            last_ran: last_ran(&folder.join("sched")).ok().flatten(),
+        });
     Ok(look)
 }
 

@@ -5,10 +5,10 @@ use super::{
         history::History,
         incident::Incident,
         lanes::{Call, Lane},
+        narrative::Narrator,
         prose::{Calendar, Prose},
         sheet::Sheet,
         shown::Shown,
-        story::Teller,
     },
     command::step,
 };
@@ -300,7 +300,7 @@ pub(super) fn calls(
     incidents: &[Incident<'_>],
     calendar: &Calendar,
 ) -> (Vec<CallView>, usize) {
-    let teller = Teller::new(sheet);
+    let narrator = Narrator::new(sheet);
     let lanes = incidents.iter().flat_map(|incident| &incident.lanes);
     let lanes = lanes.filter_map(|serial| sheet.lanes.get(*serial));
     let mut all: Vec<(&Lane, &Call)> = Vec::new();
@@ -318,7 +318,7 @@ pub(super) fn calls(
         plugin: Shown::new(&call.plugin),
         delegated: call.delegated,
         sandbox: Shown::new(short_id(&call.container_id)),
-        pod: Shown::new(teller.whose(lane)),
+        pod: Shown::new(narrator.whose(lane)),
         on: Shown::new(match &call.network {
             Some(network) => format!("{} of {network}", call.ifname),
             None => call.ifname.clone(),

@@ -3,7 +3,7 @@
 use super::*;
 
 fn effect_of(found: &Found, attachment: &mut Attachment, command: &str) -> CniEffect {
-    let sights = Sights {
+    let sights = Observations {
         found,
         host: Some(1),
     };
@@ -84,7 +84,7 @@ fn a_pods_host_end_is_known_by_its_number_and_where_the_kernel_says_it_leads() {
     let own = || ("ADD", sandbox(0), host_end(8, "own"));
     let told = |name: &str, there| Some((name.to_owned(), there));
     assert_eq!(veth_of(&[own()]), told("own", Some(true)));
-    // The numbers of another pod's, on a cable that leads elsewhere.
+    // The numbers of another pod's, on a veth pair that leads elsewhere.
     let others = ("ADD", sandbox(7), host_end(8, "others"));
     assert_eq!(veth_of(&[others]), told("veth1", Some(false)));
     // Another device has its name, and it has another name.
@@ -137,7 +137,7 @@ fn nothing_is_left_only_if_all_was_looked_at() {
     effect_of(&whole(Some("new")), attachment, "ADD");
     let mut is_clean = |found: &Found| {
         let host = Some(1);
-        let sights = Sights { found, host };
+        let sights = Observations { found, host };
         let effect = sights.effect(attachment, &key("new"), &CniCommand::Del);
         sights.is_clean(attachment, &effect)
     };
@@ -146,7 +146,7 @@ fn nothing_is_left_only_if_all_was_looked_at() {
     assert!(is_clean(&found(&[host()], None)));
     assert!(is_clean(&found(&[host()], Some("other"))));
     assert!(!is_clean(&found(&[host()], Some("new"))));
-    assert!(!is_clean(&whole(None)), "its cable is there");
+    assert!(!is_clean(&whole(None)), "its pair is there");
     assert!(!is_clean(&found(&[], None)), "the host was not seen");
     let no_stores = Found {
         lookups: BTreeMap::new(),
@@ -187,7 +187,7 @@ fn a_sandbox_is_sound_while_it_has_what_it_had() {
     let attachment = known.get_mut(&key("new")).unwrap();
     let mut sound = |found: &Found| {
         let effect = effect_of(found, attachment, "ADD");
-        let sights = Sights {
+        let sights = Observations {
             found,
             host: Some(1),
         };

@@ -1,4 +1,4 @@
-//! Real namespaces, cables, routes and files.
+//! Real namespaces, veth pairs, routes and files.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ struct Sandbox {
 }
 
 impl Sandbox {
-    /// With a cable to the host, an address, and a route to it there.
+    /// With a veth pair to the host, an address, and a route to it there.
     fn new(suffix: &str, address: &str) -> Self {
         let name = format!("nt-eff-{}-{suffix}", std::process::id());
         ip(&format!("netns add {name}"));

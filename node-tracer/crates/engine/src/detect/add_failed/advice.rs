@@ -48,10 +48,10 @@ impl Failed<'_> {
     }
 
     fn free_address(&self, view: &View<'_>, advice: &mut Vec<String>) {
-        for rival in &self.rivals {
-            let address = rival.address;
+        for other_owner in &self.other_owners {
+            let address = other_owner.address;
             let explain = Command::new("node-tracer explain").word(address.to_string());
-            if let Some(entry) = rival.entries.first() {
+            if let Some(entry) = other_owner.entries.first() {
                 let is_ghost = ghosts::gone(view, entry).is_some();
                 advice.push(match is_ghost {
                     true => format!(
@@ -64,8 +64,8 @@ impl Failed<'_> {
                 advice.push(commented(explain, "who has it"));
                 continue;
             }
-            let Some((holder, _)) = rival.reservation.filter(|_| !rival.is_own) else {
-                match rival.is_own {
+            let Some((holder, _)) = other_owner.reservation.filter(|_| !other_owner.is_own) else {
+                match other_owner.is_own {
                     true => advice.push(format!(
                         "{address} is reserved for this sandbox by an ADD before; its DEL or a new \
                          sandbox mends that"
@@ -93,7 +93,7 @@ impl Failed<'_> {
                 }
             }
         }
-        if self.rivals.is_empty() {
+        if self.other_owners.is_empty() {
             advice.push(commented(
                 "node-tracer scan",
                 "what holds IPs and should be gone",

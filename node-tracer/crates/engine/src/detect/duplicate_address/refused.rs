@@ -25,7 +25,7 @@ use event::{
 /// What a pod's own device is called.
 const DEFAULT: &str = "eth0";
 
-/// A namespace of a user is nobody's rival, and what a pod does in namespaces of
+/// A namespace of a user is no other owner, and what a pod does in namespaces of
 /// its own is its own affair.
 pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
     let live = view.model.netns.live();
@@ -54,8 +54,8 @@ fn kernels_word(view: &View<'_>, entry: &NetnsEntry, held: &HeldAddress) -> Evid
 fn finding<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Finding> {
     let model = view.model;
     let is_explained = |held: &&HeldAddress| {
-        let rivals = conflicts::rivals(view, entry, held.address.address);
-        !rivals.is_empty()
+        let other_owners = conflicts::other_owners(view, entry, held.address.address);
+        !other_owners.is_empty()
     };
     let mut refused: Vec<(bool, &HeldAddress)> = entry
         .addresses
@@ -70,7 +70,7 @@ fn finding<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Finding> {
     let count = entry.addresses.refused().count();
     let address = first.address.address;
     let owner = Owner::of_held(view, entry, first);
-    let mut said = super::Said::default();
+    let mut said = super::FindingParts::default();
     let claims = refused.iter().take(super::MAX_CLAIMED);
     said.claims
         .extend(claims.map(|(_, held)| kernels_word(view, entry, held)));

@@ -231,7 +231,7 @@ fn a_nameless_namespace_of_roots_that_is_plugged_into_the_host_is_a_rival() {
     let (open, _) = Node::of(&story).only(6, DUPLICATE, State::Open);
     assert_eq!(open.severity, Severity::Info);
     assert!(!has(&open.advice, "nothing to do"), "{open:?}");
-    // The cable can be another's.
+    // The veth pair can be another's.
     let mut story = imitated(0);
     story.extend([
         found(5, 300),
@@ -413,9 +413,9 @@ fn bridges_that_a_cable_joins_are_one_network() {
         link_nsid: None,
         ..veth(index, "cable", peer)
     };
-    let cable = [port(20, 21, BRIDGE), port(21, 20, OTHER_BRIDGE)];
+    let joined = [port(20, 21, BRIDGE), port(21, 20, OTHER_BRIDGE)];
     assert_eq!(on_two_bridges(&[], |_| {}), None);
-    assert_eq!(on_two_bridges(&cable, |_| {}), Some(Severity::Warning));
+    assert_eq!(on_two_bridges(&joined, |_| {}), Some(Severity::Warning));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::{
     model::{
         Model,
         netns::{HeldAddress, NetnsEntry},
-        pods::Standing,
+        pods::PodPresence,
         task::Blocked,
     },
 };
@@ -331,10 +331,10 @@ pub(in crate::detect) fn user_kind(view: &View<'_>, entry: &NetnsEntry) -> &'sta
     if ghosts::gone(view, entry).is_some() {
         return "a deleted pod";
     }
-    match entry.sandbox.standing {
-        Standing::Terminating(_) => "a terminating pod",
-        Standing::Finished(_) => "a finished pod",
-        Standing::Listed => "a running pod",
+    match entry.sandbox.presence {
+        PodPresence::Terminating(_) => "a terminating pod",
+        PodPresence::Finished(_) => "a finished pod",
+        PodPresence::Listed => "a running pod",
         _ if entry.sandbox.pod.is_some() => "a pod",
         _ => "an unknown netns",
     }

@@ -282,7 +282,7 @@ fn owners<'a>(view: &View<'a>, address: IpAddr) -> Vec<Owner<'a>> {
 
 /// The other namespaces that have an address of one in the same network, as far
 /// as that is known.
-pub fn rivals<'a>(view: &View<'a>, entry: &NetnsEntry, address: IpAddr) -> Vec<Owner<'a>> {
+pub fn other_owners<'a>(view: &View<'a>, entry: &NetnsEntry, address: IpAddr) -> Vec<Owner<'a>> {
     let is_own = |owner: &Owner<'_>| owner.entry.serial == entry.serial;
     let of = |shared: &Shared<'a>| -> Vec<Owner<'a>> {
         let conflicts = shared.conflicts.iter();

@@ -6,7 +6,7 @@ use std::{net::IpAddr, time::Duration};
 use super::{common::stuck_in, conflicts, inner::is_inner, own};
 use crate::{
     detect::View,
-    model::{Model, netns::NetnsEntry, pods::Standing, runtime::CRI, task::Blocked},
+    model::{Model, netns::NetnsEntry, pods::PodPresence, runtime::CRI, task::Blocked},
 };
 use event::clock::Timestamp;
 
@@ -30,8 +30,8 @@ pub struct Ghost<'a> {
 /// Namespaces that may become ghosts as time goes on.
 pub fn candidates<'a>(view: &View<'a>) -> impl Iterator<Item = &'a NetnsEntry> {
     view.model.netns.live().filter(|entry| {
-        use Standing::{Exempt, Finished, Gone, Listed, Terminating, Unknown, Unlisted};
-        match entry.sandbox.standing {
+        use PodPresence::{Exempt, Finished, Gone, Listed, Terminating, Unknown, Unlisted};
+        match entry.sandbox.presence {
             Gone(_) | Unlisted(_) | Terminating(_) | Finished(_) => {
                 !entry.host && !own::addresses(view, entry).is_empty()
             }
@@ -52,8 +52,8 @@ pub fn verdict<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Ghost<'a>> 
     if addresses.is_empty() || !looked_at {
         return None;
     }
-    let hopeless = match entry.sandbox.standing {
-        Standing::Terminating(_) => false,
+    let hopeless = match entry.sandbox.presence {
+        PodPresence::Terminating(_) => false,
         _ => {
             !stuck.is_empty()
                 || is_in_conflict(view, entry, &addresses)
@@ -65,7 +65,7 @@ pub fn verdict<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Ghost<'a>> 
         return None;
     }
     // A pod that is still in the API is only late, unless it cannot end.
-    let is_late = matches!(entry.sandbox.standing, Standing::Terminating(_)) && stuck.is_empty();
+    let is_late = matches!(entry.sandbox.presence, PodPresence::Terminating(_)) && stuck.is_empty();
     let inner = is_inner(view, entry);
     (!is_late && !inner).then_some(Ghost {
         entry,
@@ -80,8 +80,8 @@ fn patience(model: &Model, entry: &NetnsEntry) -> Duration {
     // The time by which a terminating pod should be gone is after its grace
     // period, and so is the end of one that has run to it.
     let is_forced = matches!(
-        entry.sandbox.standing,
-        Standing::Gone(_) | Standing::Unlisted(_)
+        entry.sandbox.presence,
+        PodPresence::Gone(_) | PodPresence::Unlisted(_)
     );
     let pod = entry.sandbox.uid().and_then(|uid| model.pods.pod(uid));
     let own = pod.filter(|_| is_forced).and_then(|pod| pod.grace_seconds);
@@ -92,17 +92,17 @@ fn patience(model: &Model, entry: &NetnsEntry) -> Duration {
 /// Since when a namespace's pod has no use for it any more: it is gone, should
 /// be gone, or has run to its end.
 fn over_since(view: &View<'_>, entry: &NetnsEntry) -> Option<Timestamp> {
-    match entry.sandbox.standing {
-        Standing::Terminating(since) | Standing::Finished(since) => Some(since),
+    match entry.sandbox.presence {
+        PodPresence::Terminating(since) | PodPresence::Finished(since) => Some(since),
         _ => gone(view, entry),
     }
 }
 
 /// Whether no list that is believed tells of a namespace's pod.
 pub fn is_untold(view: &View<'_>, entry: &NetnsEntry) -> bool {
-    match entry.sandbox.standing {
-        Standing::Unknown => true,
-        Standing::Unlisted(_) => !is_covered(view, entry),
+    match entry.sandbox.presence {
+        PodPresence::Unknown => true,
+        PodPresence::Unlisted(_) => !is_covered(view, entry),
         _ => false,
     }
 }
@@ -115,14 +115,14 @@ pub(in crate::detect) fn is_covered(view: &View<'_>, entry: &NetnsEntry) -> bool
 
 /// Since when a namespace's pod is known to be gone.
 pub fn gone(view: &View<'_>, entry: &NetnsEntry) -> Option<Timestamp> {
-    match entry.sandbox.standing {
-        Standing::Unlisted(_) if !is_covered(view, entry) => None,
-        Standing::Gone(since) | Standing::Unlisted(since) => Some(since),
-        Standing::Unknown
-        | Standing::Listed
-        | Standing::Exempt
-        | Standing::Finished(_)
-        | Standing::Terminating(_) => None,
+    match entry.sandbox.presence {
+        PodPresence::Unlisted(_) if !is_covered(view, entry) => None,
+        PodPresence::Gone(since) | PodPresence::Unlisted(since) => Some(since),
+        PodPresence::Unknown
+        | PodPresence::Listed
+        | PodPresence::Exempt
+        | PodPresence::Finished(_)
+        | PodPresence::Terminating(_) => None,
     }
 }
 
@@ -130,17 +130,17 @@ pub fn gone(view: &View<'_>, entry: &NetnsEntry) -> Option<Timestamp> {
 /// [`duplicate_address`](crate::detect::duplicate_address) sees it.
 fn is_in_conflict(view: &View<'_>, entry: &NetnsEntry, addresses: &[IpAddr]) -> bool {
     let mut addresses = addresses.iter();
-    addresses.any(|address| !rivals(view, entry, *address).is_empty())
+    addresses.any(|address| !other_owners(view, entry, *address).is_empty())
 }
 
 /// The other namespaces than the host's that have one of a namespace's
 /// addresses, each with when it got it.
-pub(in crate::detect) fn rivals<'a>(
+pub(in crate::detect) fn other_owners<'a>(
     view: &View<'a>,
     entry: &NetnsEntry,
     address: IpAddr,
 ) -> Vec<(&'a NetnsEntry, Timestamp)> {
-    let others = conflicts::rivals(view, entry, address).into_iter();
+    let others = conflicts::other_owners(view, entry, address).into_iter();
     others
         .filter(|owner| !owner.entry.host)
         .map(|owner| (owner.entry, owner.since))

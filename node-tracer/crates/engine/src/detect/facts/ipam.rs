@@ -14,7 +14,7 @@ use crate::{
         allocation::StoreAnswer,
         calls::{AttachmentCalls, PluginCalls},
         netns::NetnsEntry,
-        pods::Standing,
+        pods::PodPresence,
     },
 };
 use event::{
@@ -39,7 +39,7 @@ pub(in crate::detect) enum Ipam {
 
 /// What gave an address out, and who says so.
 #[derive(Clone, Debug)]
-pub(in crate::detect) struct Giver {
+pub(in crate::detect) struct Allocator {
     pub(in crate::detect) ipam: Ipam,
     /// The claim in words; none where the reservation itself says it.
     pub(in crate::detect) claim: Option<String>,
@@ -167,11 +167,11 @@ fn other_ways(name: &str) -> Option<&'static str> {
 }
 
 /// What gave an address of a namespace out: the best source that tells.
-pub(in crate::detect) fn giver(
+pub(in crate::detect) fn allocator(
     view: &View<'_>,
     entry: &NetnsEntry,
     address: IpAddr,
-) -> Option<Giver> {
+) -> Option<Allocator> {
     called(view, entry, address)
         .or_else(|| reserved(view, entry, address))
         .or_else(|| configured(view, entry, address))
@@ -184,7 +184,7 @@ pub(in crate::detect) fn named_giver(
     view: &View<'_>,
     entry: &NetnsEntry,
     address: IpAddr,
-) -> Option<Giver> {
+) -> Option<Allocator> {
     called(view, entry, address).or_else(|| configured(view, entry, address))
 }
 
@@ -196,7 +196,7 @@ fn ifname(entry: &NetnsEntry, address: IpAddr) -> Option<&str> {
 }
 
 /// The plugin that was called for it.
-fn called(view: &View<'_>, entry: &NetnsEntry, address: IpAddr) -> Option<Giver> {
+fn called(view: &View<'_>, entry: &NetnsEntry, address: IpAddr) -> Option<Allocator> {
     let id = entry.sandbox.id.as_deref()?;
     let ifname = ifname(entry, address);
     let gave = |attachment: &&AttachmentCalls| {
@@ -219,7 +219,7 @@ fn called(view: &View<'_>, entry: &NetnsEntry, address: IpAddr) -> Option<Giver>
         Some(_) => "ADD",
         None => "DEL",
     };
-    Some(Giver {
+    Some(Allocator {
         claim: Some(format!(
             "CNI {command} for {} had its IP from {}",
             short_id(id),
@@ -232,8 +232,8 @@ fn called(view: &View<'_>, entry: &NetnsEntry, address: IpAddr) -> Option<Giver>
 }
 
 /// The store that has it, or had it last.
-fn reserved(view: &View<'_>, entry: &NetnsEntry, address: IpAddr) -> Option<Giver> {
-    let of = |kind, at| Giver {
+fn reserved(view: &View<'_>, entry: &NetnsEntry, address: IpAddr) -> Option<Allocator> {
+    let of = |kind, at| Allocator {
         ipam: Ipam::Store(kind),
         claim: None,
         source: "ipam",
@@ -265,7 +265,7 @@ pub(in crate::detect) fn kind_of(view: &View<'_>, path: &Path) -> StoreKind {
 }
 
 /// The network's, by libcni's memory of the attachment and the configuration.
-fn configured(view: &View<'_>, entry: &NetnsEntry, address: IpAddr) -> Option<Giver> {
+fn configured(view: &View<'_>, entry: &NetnsEntry, address: IpAddr) -> Option<Allocator> {
     /// What Kubernetes' runtimes call a pod's own interface.
     const DEFAULT: &str = "eth0";
     let networks = view.model.cni.networks()?;
@@ -284,7 +284,7 @@ fn configured(view: &View<'_>, entry: &NetnsEntry, address: IpAddr) -> Option<Gi
     };
     let by_type = network.ipam.as_deref().and_then(Ipam::named);
     let ipam = by_type.or_else(|| Ipam::of_plugin(&network.plugin))?;
-    Some(Giver {
+    Some(Allocator {
         claim: Some(format!(
             "{}: network {:?} gets its IPs from {}",
             network.file.display(),
@@ -298,7 +298,7 @@ fn configured(view: &View<'_>, entry: &NetnsEntry, address: IpAddr) -> Option<Gi
 }
 
 /// The only one that keeps reservations on this node.
-fn only_store(view: &View<'_>) -> Option<Giver> {
+fn only_store(view: &View<'_>) -> Option<Allocator> {
     let used = || {
         let all = view.model.cni.stores();
         all.filter(|listed| !listed.store.reservations.is_empty())
@@ -307,7 +307,7 @@ fn only_store(view: &View<'_>) -> Option<Giver> {
     let kind = first.store.kind;
     used()
         .all(|listed| listed.store.kind == kind)
-        .then(|| Giver {
+        .then(|| Allocator {
             ipam: Ipam::Store(kind),
             claim: Some(format!(
                 "the only reservations on this node are in {}",
@@ -353,18 +353,18 @@ pub(in crate::detect) fn outlook(
     view: &View<'_>,
     ghost: &Ghost<'_>,
     address: IpAddr,
-    giver: Option<&Giver>,
+    allocator: Option<&Allocator>,
     pod: &PodRef,
     gone: bool,
 ) -> Outlook {
-    let Some(Giver {
+    let Some(Allocator {
         ipam: Ipam::Store(kind),
         ..
-    }) = giver
+    }) = allocator
     else {
         return Outlook::Unknown;
     };
-    let is_seen = !matches!(ghost.entry.sandbox.standing, Standing::Unlisted(_));
+    let is_seen = !matches!(ghost.entry.sandbox.presence, PodPresence::Unlisted(_));
     let conflict = |after, from| match gone {
         true => Outlook::Conflict {
             due: is_seen.then(|| ghost.since.plus(after)),
@@ -373,7 +373,7 @@ pub(in crate::detect) fn outlook(
         false => Outlook::Unknown,
     };
     match kind {
-        StoreKind::Terway if heir(view, pod, address).is_some() => {
+        StoreKind::Terway if successor(view, pod, address).is_some() => {
             conflict(Duration::ZERO, Start::Claimed)
         }
         StoreKind::Terway => conflict(TERWAY, Start::Anytime),
@@ -393,7 +393,7 @@ pub(in crate::detect) fn is_emptied_at_starts(view: &View<'_>) -> bool {
 
 /// The pod of the same name on this node that Terway, which keeps addresses by
 /// name, gives this one: unless it has another already.
-pub(in crate::detect) fn heir<'a>(
+pub(in crate::detect) fn successor<'a>(
     view: &View<'a>,
     pod: &PodRef,
     address: IpAddr,

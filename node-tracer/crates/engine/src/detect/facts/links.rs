@@ -74,7 +74,7 @@ pub(in crate::detect) fn leads_out(view: &View<'_>, entry: &NetnsEntry, ifname: 
 /// or was not found, can lead to what the pod has made for itself.
 fn is_port_out(view: &View<'_>, entry: &NetnsEntry, port: &Device) -> bool {
     let is_veth = matches!(port.kind.as_deref(), Some("veth" | "netkit"));
-    let end = view.cables().other_end(entry, port);
+    let end = view.veth_pairs().other_end(entry, port);
     let leads_there = end.is_some_and(|end| end.entry.host || end.entry.sandbox.pod.is_some());
     is_way_out(view, entry, port) && (!is_veth || leads_there)
 }
@@ -112,11 +112,11 @@ fn ways_out(
 fn is_way_out(view: &View<'_>, entry: &NetnsEntry, device: &Device) -> bool {
     match device.kind.as_deref() {
         Some("veth" | "netkit") => {
-            let end = view.cables().other_end(entry, device);
+            let end = view.veth_pairs().other_end(entry, device);
             // Where several could be the other end, none is meant.
             let leads_out = match end {
                 Some(end) => is_outside(entry, end.entry),
-                None => !view.cables().leads_past_host(entry, device),
+                None => !view.veth_pairs().leads_past_host(entry, device),
             };
             device.link_nsid.is_some() && leads_out
         }
@@ -144,7 +144,7 @@ fn of_device(
     let mut links = BTreeSet::from([Link::Device(entry.serial, device.index)]);
     match device.kind.as_deref() {
         Some("veth" | "netkit") => {
-            let end = reader.view.cables().other_end(entry, device)?;
+            let end = reader.view.veth_pairs().other_end(entry, device)?;
             match end.device.master.map(|index| end.wiring.device(index)) {
                 None => {
                     links.insert(Link::Routing(end.entry.serial, None));
@@ -191,7 +191,7 @@ fn of_device(
     Some(links)
 }
 
-/// The namespace that another one calls by a number: the one that a cable
+/// The namespace that another one calls by a number: the one that a veth pair
 /// leads to which has the same number. Where none has, it is the host's, whose
 /// devices CNI takes.
 fn peer<'a>(
@@ -205,9 +205,9 @@ fn peer<'a>(
         return host();
     }
     let devices = wiring.devices.iter();
-    let mut cables = devices.filter(|it| it.is_cable() && it.link_nsid == Some(nsid));
-    match cables.next() {
-        Some(cable) => Some(view.cables().other_end(entry, cable)?.entry),
+    let mut veth_pairs = devices.filter(|it| it.is_pair_end() && it.link_nsid == Some(nsid));
+    match veth_pairs.next() {
+        Some(end) => Some(view.veth_pairs().other_end(entry, end)?.entry),
         None if wiring.host_nsid.is_some() => None,
         None => host(),
     }
@@ -255,14 +255,14 @@ fn plug_in(
     Some(())
 }
 
-/// A bridge and those that cables join to it.
+/// A bridge and those that veth pairs join to it.
 fn joined<'a>(wiring: &'a Wiring, bridge: &'a Device) -> Vec<&'a Device> {
     let mut all = vec![bridge];
     let mut at = 0;
     while let Some(bridge) = all.get(at) {
         at += 1;
-        let cables = ports(wiring, bridge).filter(|port| port.link_nsid.is_none());
-        let ends = cables.filter(|port| port.is_veth());
+        let veth_pairs = ports(wiring, bridge).filter(|port| port.link_nsid.is_none());
+        let ends = veth_pairs.filter(|port| port.is_veth());
         let ends = ends.filter_map(|port| wiring.device(port.link?));
         let masters = ends.filter_map(|end| wiring.device(end.master?));
         let found: Vec<&Device> = masters.filter(|it| it.is_bridge()).collect();

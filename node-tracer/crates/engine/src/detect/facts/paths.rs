@@ -6,7 +6,7 @@
 
 use std::{collections::HashMap, net::IpAddr, ptr};
 
-use super::{cable::VethEnd, ghosts};
+use super::{ghosts, veth_pairs::VethEnd};
 use crate::{
     detect::View,
     model::netns::{KnownForwarding, NetnsEntry, Wiring},
@@ -272,7 +272,7 @@ pub fn follow<'a>(
         path.port = port.and_then(|frame| node.wiring.device(frame.device));
     }
     let end = path.port.unwrap_or(device);
-    path.end = view.cables().other_end(node.entry, end);
+    path.end = view.veth_pairs().other_end(node.entry, end);
     path
 }
 
@@ -301,8 +301,8 @@ pub fn plugs<'a>(
     let devices = entry.wiring.iter().flat_map(|wiring| &wiring.devices);
     let its = devices.filter(|device| names.contains(&device.name.as_str()));
     its.filter_map(|device| {
-        if device.is_cable() {
-            let end = view.cables().other_end(entry, device)?;
+        if device.is_pair_end() {
+            let end = view.veth_pairs().other_end(entry, device)?;
             return (end.entry.serial == node.entry.serial).then_some(end.device);
         }
         // What CNI stacks it stacks on the node's.

@@ -41,7 +41,7 @@ pub struct Unused<'a> {
 
 /// What shows that a namespace was a pod sandbox's.
 #[derive(Clone, Copy, Debug)]
-pub enum Tie<'a> {
+pub enum SandboxProof<'a> {
     /// It is known as a pod's.
     Sandbox(PodEvidence),
     /// Its mount is named as a runtime names a sandbox's.
@@ -53,7 +53,7 @@ pub enum Tie<'a> {
 pub struct Pinned<'a> {
     pub unused: Unused<'a>,
     /// It was a pod's.
-    pub tie: Tie<'a>,
+    pub tie: SandboxProof<'a>,
 }
 
 /// Whether a namespace is pinned, and nothing else.
@@ -67,7 +67,7 @@ pub fn verdict<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Pinned<'a>>
     }
     let remembered = matches!(
         tie,
-        Tie::Sandbox(PodEvidence::Cni { .. } | PodEvidence::Cache { .. })
+        SandboxProof::Sandbox(PodEvidence::Cni { .. } | PodEvidence::Cache { .. })
     );
     if unused.runtime.is_none() && !remembered {
         return None;
@@ -208,11 +208,11 @@ fn attachments<'a>(
     id.flat_map(|id| model.cni.of_container(id)).chain(there)
 }
 
-fn tie<'a>(model: &Model, entry: &'a NetnsEntry) -> Option<Tie<'a>> {
+fn tie<'a>(model: &Model, entry: &'a NetnsEntry) -> Option<SandboxProof<'a>> {
     match entry.sandbox.known.filter(|_| entry.sandbox.pod.is_some()) {
         // A guest's thread can have been in any namespace.
         None | Some(PodEvidence::Cgroup { .. }) => {}
-        Some(known) => return Some(Tie::Sandbox(known)),
+        Some(known) => return Some(SandboxProof::Sandbox(known)),
     }
     if entry.is_users() {
         return None;
@@ -220,7 +220,7 @@ fn tie<'a>(model: &Model, entry: &'a NetnsEntry) -> Option<Tie<'a>> {
     let crio = answering(model).is_some_and(name::is_crio);
     let mut paths = entry.paths.iter().map(|path| path.as_path());
     let path = paths.find(|path| name::is_sandbox(path, crio))?;
-    Some(Tie::Mount(path))
+    Some(SandboxProof::Mount(path))
 }
 
 /// Whether a namespace is mounted as runtimes mount those of sandboxes.

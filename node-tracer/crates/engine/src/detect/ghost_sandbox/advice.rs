@@ -5,12 +5,12 @@ use crate::detect::{
     Command, answering, cordon,
     facts::{ghosts::Ghost, unused},
     ghost_sandbox::{
+        address_state::{AddressState, Case},
         asleep,
-        fate::{Case, Fate},
+        finding::GhostReport,
         ipam::Outlook,
         is_frozen,
         set_aside::set_aside,
-        telling::GhostReport,
     },
     joined, logged_of, pod_of, release_advice, remove_sandbox, repair, uncordon,
 };
@@ -159,7 +159,7 @@ impl GhostReport<'_, '_> {
             let cases = self.cases.iter();
             let wanted = cases.filter(move |case| {
                 let is_conflict = matches!(case.outlook, Outlook::Conflict { .. });
-                matches!(case.fate, Fate::Reserved(_)) && is_conflict != leak
+                matches!(case.fate, AddressState::Reserved(_)) && is_conflict != leak
             });
             wanted.map(|case| case.address)
         };
@@ -181,14 +181,19 @@ impl GhostReport<'_, '_> {
 
 /// Whether nothing has become of it yet.
 fn is_ahead(case: &Case<'_>) -> bool {
-    !matches!(case.fate, Fate::TakenBy(..) | Fate::Free(..))
+    !matches!(
+        case.fate,
+        AddressState::TakenBy(..) | AddressState::Free(..)
+    )
 }
 
 fn is_of_cluster(case: &&Case<'_>) -> bool {
-    let giver = case.giver.as_ref();
-    giver.is_some_and(|giver| giver.ipam.is_of_cluster())
+    let allocator = case.allocator.as_ref();
+    allocator.is_some_and(|allocator| allocator.ipam.is_of_cluster())
 }
 
 fn name<'a>(case: &'a Case<'_>) -> &'a str {
-    case.giver.as_ref().map_or("", |giver| giver.ipam.name())
+    case.allocator
+        .as_ref()
+        .map_or("", |allocator| allocator.ipam.name())
 }

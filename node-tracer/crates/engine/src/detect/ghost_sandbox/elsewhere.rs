@@ -7,7 +7,7 @@ use crate::{
         Command, View, evidence,
         facts::{command::node_word, ghosts::Ghost},
         fitting,
-        ghost_sandbox::telling::GhostReport,
+        ghost_sandbox::finding::GhostReport,
         joined, kubectl_words,
     },
     model::{netns::NetnsEntry, pods::reference},

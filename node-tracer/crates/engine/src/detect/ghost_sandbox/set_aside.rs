@@ -13,7 +13,7 @@ use event::{StoreKind, wording::advice::commented};
 use crate::detect::{
     Command, View,
     facts::ipam::{Ipam, Outlook, gives},
-    ghost_sandbox::fate::{Case, Fate},
+    ghost_sandbox::address_state::{AddressState, Case},
 };
 
 /// What sets an address aside, and what undoes that.
@@ -25,13 +25,13 @@ pub(super) struct SetAside {
 
 /// For an address that can be given away, now or by and by.
 pub(super) fn set_aside(view: &View<'_>, case: &Case<'_>) -> Option<SetAside> {
-    let Ipam::Store(kind) = case.giver.as_ref()?.ipam else {
+    let Ipam::Store(kind) = case.allocator.as_ref()?.ipam else {
         return None;
     };
     let is_coming = matches!(case.outlook, Outlook::Conflict { .. });
     match (kind, &case.fate) {
-        (_, Fate::TakenBy(..)) => None,
-        (StoreKind::HostLocal, Fate::Free(known, _)) => {
+        (_, AddressState::TakenBy(..)) => None,
+        (StoreKind::HostLocal, AddressState::Free(known, _)) => {
             let answer = known.answer.as_ref().filter(|it| it.holder.is_none())?;
             // The folder that has all networks' stores is asked, too.
             let mut stores = answer.stores.iter();
@@ -47,7 +47,7 @@ pub(super) fn set_aside(view: &View<'_>, case: &Case<'_>) -> Option<SetAside> {
                 undo: Some(commented(undo, "gives the IP back when the ghost is gone")),
             })
         }
-        (StoreKind::Calico, fate) if is_coming || matches!(fate, Fate::Free(..)) => {
+        (StoreKind::Calico, fate) if is_coming || matches!(fate, AddressState::Free(..)) => {
             let name = reservation_name(case.address);
             // Both texts have nothing that JSON or a shell would act on.
             let manifest = format!(
@@ -62,7 +62,7 @@ pub(super) fn set_aside(view: &View<'_>, case: &Case<'_>) -> Option<SetAside> {
                 undo: Some(commented(undo, "when the ghost is gone")),
             })
         }
-        (StoreKind::Whereabouts, fate) if is_coming || matches!(fate, Fate::Free(..)) => {
+        (StoreKind::Whereabouts, fate) if is_coming || matches!(fate, AddressState::Free(..)) => {
             let network = network(case.address);
             Some(SetAside {
                 step: format!(

@@ -1,7 +1,7 @@
 //! The incident with one fact taken away at a time.
 
+mod address_state;
 mod elsewhere;
-mod fate;
 mod ipam;
 mod untold;
 

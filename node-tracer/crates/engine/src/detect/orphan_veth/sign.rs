@@ -1,4 +1,4 @@
-//! What shows that a veth is the host-side end of a pod's cable.
+//! What shows that a veth is the host-side end of a pod's veth pair.
 //!
 //! Structure comes first: what a plugin has answered, which libcni's cache keeps,
 //! what is routed there, and what it is a port of. A name counts by itself only
@@ -13,7 +13,7 @@ use std::{
 use crate::{
     detect::{
         View,
-        facts::cable::{cni_of_name, is_hex},
+        facts::veth_pairs::{cni_of_name, is_hex},
         is_routable,
     },
     model::netns::{NetnsEntry, Serial, Wiring},
@@ -171,7 +171,7 @@ impl<'v, 'a> Signs<'v, 'a> {
         let devices = wiring.devices.iter();
         let mut ports = devices.filter(|it| it.is_veth() && it.master == Some(bridge.index));
         ports.any(|port| {
-            let end = self.view.cables().other_end(entry, port);
+            let end = self.view.veth_pairs().other_end(entry, port);
             end.is_some_and(|end| {
                 let sandbox = &end.entry.sandbox;
                 !end.entry.host && (sandbox.pod.is_some() || sandbox.id.is_some())

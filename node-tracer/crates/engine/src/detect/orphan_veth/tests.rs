@@ -172,7 +172,7 @@ fn while_a_namespace_is_unread_nothing_is_said() {
     assert_eq!(all(&story), []);
     let told = gap(&story).unwrap();
     assert!(told.contains("of 1 network namespace could"), "{told}");
-    // It is being taken down, and its end of the cable with it.
+    // It is being taken down, and its end of the veth pair with it.
     story.push(dying(7, 200));
     assert_eq!(all(&story), []);
     story.push(destroyed(8, 200));

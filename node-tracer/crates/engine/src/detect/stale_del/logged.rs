@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::{
     detect::{
         View, evidence, fitting, joined,
-        stale_del::{Effect, HARMLESS, UNDECIDED, telling::advice},
+        stale_del::{Effect, HARMLESS, UNDECIDED, finding::advice},
     },
     model::{
         calls::{AttachmentCalls, Call, PluginCalls},
@@ -42,12 +42,12 @@ struct Logged<'v, 'a> {
     added: Timestamp,
     /// The DELs that came after that, by plugin.
     dels: Vec<(&'a PluginCalls, &'a Call)>,
-    endpoint: Fate<'a>,
+    endpoint: EndpointState<'a>,
 }
 
 /// What has become of the newer sandbox's endpoint.
 #[derive(Clone, Copy, Debug)]
-enum Fate<'a> {
+enum EndpointState<'a> {
     Deleted(&'a Entry, Timestamp),
     /// The plugin has left it.
     Kept(&'a Entry, Timestamp),
@@ -109,7 +109,7 @@ impl<'v, 'a> Logged<'v, 'a> {
             return None;
         }
         let pod = newer.pod.clone().or_else(|| old.pod.clone())?;
-        let endpoint = Fate::of(view, &pod, old, newer, (added, &dels));
+        let endpoint = EndpointState::of(view, &pod, old, newer, (added, &dels));
         let logged = Self {
             view,
             pod,
@@ -120,10 +120,10 @@ impl<'v, 'a> Logged<'v, 'a> {
             endpoint,
         };
         let until = match endpoint {
-            Fate::Deleted(..) => return Some(logged),
+            EndpointState::Deleted(..) => return Some(logged),
             _ if logged.is_ordinary() => return None,
-            Fate::Kept(..) => HARMLESS,
-            Fate::Unknown => UNDECIDED,
+            EndpointState::Kept(..) => HARMLESS,
+            EndpointState::Unknown => UNDECIDED,
         };
         (!view.passed(logged.last().plus(until))).then_some(logged)
     }
@@ -151,9 +151,9 @@ impl<'v, 'a> Logged<'v, 'a> {
 
     fn effect(&self) -> Effect {
         match self.endpoint {
-            Fate::Deleted(..) => Effect::Harmful,
-            Fate::Kept(..) => Effect::Harmless,
-            Fate::Unknown => Effect::Unknown,
+            EndpointState::Deleted(..) => Effect::Harmful,
+            EndpointState::Kept(..) => Effect::Harmless,
+            EndpointState::Unknown => Effect::Unknown,
         }
     }
 
@@ -192,19 +192,19 @@ impl<'v, 'a> Logged<'v, 'a> {
 
     fn title(&self) -> String {
         let says = |whose: &str| match self.endpoint {
-            Fate::Deleted(entry, _) => {
+            EndpointState::Deleted(entry, _) => {
                 format!(
                     "{whose} lost its {} endpoint to a stale CNI DEL",
                     store(entry)
                 )
             }
-            Fate::Kept(entry, _) => {
+            EndpointState::Kept(entry, _) => {
                 format!(
                     "stale CNI DEL of {whose} left its {} endpoint",
                     store(entry)
                 )
             }
-            Fate::Unknown => format!("stale CNI DEL of {whose}: harm unknown"),
+            EndpointState::Unknown => format!("stale CNI DEL of {whose}: harm unknown"),
         };
         fitting(says(&pod_word(&self.pod)), || says("a pod"))
     }
@@ -246,7 +246,7 @@ impl<'v, 'a> Logged<'v, 'a> {
             claims.push(evidence(claim, LOG, del.started));
         }
         match self.endpoint {
-            Fate::Deleted(entry, at) => {
+            EndpointState::Deleted(entry, at) => {
                 if let Some(written) = entry.written.filter(|written| *written <= at) {
                     let claim = format!("the {} endpoint of the pod was written", store(entry));
                     claims.push(evidence(claim, LOG, written));
@@ -259,14 +259,14 @@ impl<'v, 'a> Logged<'v, 'a> {
                 );
                 claims.push(evidence(claim, LOG, at));
             }
-            Fate::Kept(entry, at) => {
+            EndpointState::Kept(entry, at) => {
                 let claim = format!(
                     "the plugin left the endpoint {}, as it is not the old sandbox's",
                     entry.endpoint.key
                 );
                 claims.push(evidence(claim, LOG, at));
             }
-            Fate::Unknown => {}
+            EndpointState::Unknown => {}
         }
         claims.sort_by_key(|claim| claim.at);
         claims
@@ -280,15 +280,15 @@ impl<'v, 'a> Logged<'v, 'a> {
             ));
         }
         unknown.push(match self.endpoint {
-            Fate::Deleted(..) => String::from(
+            EndpointState::Deleted(..) => String::from(
                 "whether the newer sandbox lost its device or route as well, and has them again: a \
                  scan on the node shows them",
             ),
-            Fate::Kept(..) => String::from(
+            EndpointState::Kept(..) => String::from(
                 "whether the newer sandbox lost anything else: a log has nothing about devices and \
                  routes",
             ),
-            Fate::Unknown => String::from(
+            EndpointState::Unknown => String::from(
                 "whether it did harm: the log has nothing about the newer sandbox's endpoint, \
                  device or route",
             ),
@@ -297,7 +297,7 @@ impl<'v, 'a> Logged<'v, 'a> {
     }
 }
 
-impl<'a> Fate<'a> {
+impl<'a> EndpointState<'a> {
     /// What lines say of the endpoint since a DEL.
     fn of(
         view: &View<'a>,

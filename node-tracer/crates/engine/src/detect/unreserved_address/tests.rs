@@ -138,6 +138,25 @@ fn a_running_pods_address_that_is_free_is_critical_and_the_advice_puts_it_back()
 }
 
 #[test]
+fn it_is_told_once_it_has_stayed_free_without_a_del_and_not_before() {
+    let story = with(running(), answered(10, STORE, None));
+    let mut node = Node::of(&story);
+    assert_eq!(node.of_rule(12, UNRESERVED), [], "a DEL may be on its way");
+    assert_eq!(node.0.watched().addresses, [ip(5)].into());
+    node.tell(calls(13, call("DEL", "a", 100, OLD, "a")));
+    assert_eq!(node.of_rule(30, UNRESERVED), []);
+    let mut node = Node::of(&story);
+    node.tick(12);
+    assert_eq!(node.0.pending(), Some(s(15)));
+    node.only(15, UNRESERVED, State::Open);
+    assert_eq!(
+        node.0.watched().addresses,
+        [ip(5)].into(),
+        "until it is mended"
+    );
+}
+
+#[test]
 fn one_that_is_reserved_for_somebody_else_is_not_put_back() {
     let story = with(running(), answered(10, STORE, Some("b")));
     let (open, _) = Node::of(&story).only(30, UNRESERVED, State::Open);

@@ -163,7 +163,7 @@ fn store() -> What {
     }
 }
 
-/// The devices of a namespace: those of a pod's with a cable to the host's
+/// The devices of a namespace: those of a pod's with a veth pair to the host's
 /// device of an index, or the host's own.
 pub(super) fn wired(seconds: i64, inode: u32, link: u32, nsid: i32) -> Event {
     let device = |index, name: &str, kind: &str| Device {

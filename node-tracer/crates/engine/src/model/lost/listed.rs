@@ -58,7 +58,7 @@ impl Lost {
         changed
     }
 
-    /// The devices of the host: the other ends of the sandboxes' cables, and
+    /// The devices of the host: the other ends of the sandboxes' veth pairs, and
     /// the routes to their addresses.
     pub(super) fn host_listed(&mut self, tables: Tables<'_>, wiring: &Wiring) -> bool {
         let at = wiring.at;

@@ -7,7 +7,7 @@ use event::{
     Address, CniCall, CniEffect, Device, Event, Route, Trace, TraceKind, What, testing::*,
 };
 
-/// Sandbox `new` of pod shop/db-0: 10.0.0.5 in namespace 200, its cable to the
+/// Sandbox `new` of pod shop/db-0: 10.0.0.5 in namespace 200, its veth pair to the
 /// host, its route there, its gateway.
 fn sandbox() -> Vec<Event> {
     let add = call("ADD", "new", 200, NEW, "db-0");

@@ -14,12 +14,12 @@ fn pods(lists: &[(i64, &[Pod])]) -> Pods {
 fn a_list_says_who_is_there_and_who_was() {
     let (a, b) = (pod("a", OLD, &[]), pod("b", NEW, &[]));
     let pods = pods(&[(10, &[a, b.clone()]), (20, &[b])]);
-    assert_eq!(pods.standing(NEW, s(0)), Standing::Listed);
-    assert_eq!(pods.standing(OLD, s(0)), Standing::Gone(s(20)));
-    assert_eq!(pods.standing(OTHER, s(0)), Standing::Unlisted(s(20)));
+    assert_eq!(pods.presence(NEW, s(0)), PodPresence::Listed);
+    assert_eq!(pods.presence(OLD, s(0)), PodPresence::Gone(s(20)));
+    assert_eq!(pods.presence(OTHER, s(0)), PodPresence::Unlisted(s(20)));
     assert_eq!(
-        pods.standing(OTHER, s(20)),
-        Standing::Unknown,
+        pods.presence(OTHER, s(20)),
+        PodPresence::Unknown,
         "younger than the list"
     );
     assert_eq!(pods.pod(OLD).unwrap().name, "a");
@@ -29,20 +29,20 @@ fn a_list_says_who_is_there_and_who_was() {
 fn a_list_proves_nothing_of_what_may_be_younger_than_it() {
     let mut pods = Pods::default();
     pods.listed("file", s(90), Some(s(10)), false, &[pod("a", OLD, &[])]);
-    assert_eq!(pods.standing(OTHER, s(9)), Standing::Unlisted(s(90)));
-    assert_eq!(pods.standing(OTHER, s(10)), Standing::Unknown);
-    assert_eq!(pods.standing(OTHER, s(40)), Standing::Unknown);
-    assert_eq!(pods.standing(OLD, s(40)), Standing::Listed);
+    assert_eq!(pods.presence(OTHER, s(9)), PodPresence::Unlisted(s(90)));
+    assert_eq!(pods.presence(OTHER, s(10)), PodPresence::Unknown);
+    assert_eq!(pods.presence(OTHER, s(40)), PodPresence::Unknown);
+    assert_eq!(pods.presence(OLD, s(40)), PodPresence::Listed);
     // The next is later, although its newest pod is older; and one that was on
     // the list before is gone whatever its age.
     pods.listed("file", s(95), Some(s(5)), false, &[]);
-    assert_eq!(pods.standing(OTHER, s(9)), Standing::Unlisted(s(95)));
-    assert_eq!(pods.standing(OTHER, s(40)), Standing::Unknown);
-    assert_eq!(pods.standing(OLD, s(40)), Standing::Gone(s(95)));
+    assert_eq!(pods.presence(OTHER, s(9)), PodPresence::Unlisted(s(95)));
+    assert_eq!(pods.presence(OTHER, s(40)), PodPresence::Unknown);
+    assert_eq!(pods.presence(OLD, s(40)), PodPresence::Gone(s(95)));
     // A time that is still to come shows no age.
     pods.listed("file", s(99), Some(s(500)), false, &[]);
-    assert_eq!(pods.standing(OTHER, s(10)), Standing::Unknown);
-    assert_eq!(pods.standing(OTHER, s(9)), Standing::Unlisted(s(99)));
+    assert_eq!(pods.presence(OTHER, s(10)), PodPresence::Unknown);
+    assert_eq!(pods.presence(OTHER, s(9)), PodPresence::Unlisted(s(99)));
 }
 
 #[test]
@@ -52,33 +52,33 @@ fn a_pod_had_run_to_its_end_when_it_was_first_seen_so() {
         finished: finished.map(s),
         ..pod("job", OLD, &[])
     };
-    let end = |pods: &Pods| pods.standing(OLD, s(0));
+    let end = |pods: &Pods| pods.presence(OLD, s(0));
     for later in [None, Some(500)] {
         let mut pods = pods(&[(10, &[of(later)]), (20, &[of(later)])]);
-        assert_eq!(end(&pods), Standing::Finished(s(10)), "{later:?}");
+        assert_eq!(end(&pods), PodPresence::Finished(s(10)), "{later:?}");
         assert!(!pods.changed(&of(later), s(30)), "as it was");
         assert!(pods.changed(&of(Some(7)), s(40)));
-        assert_eq!(end(&pods), Standing::Finished(s(7)));
+        assert_eq!(end(&pods), PodPresence::Finished(s(7)));
         pods.listed("pods", s(600), None, false, &[of(later)]);
-        assert_eq!(end(&pods), Standing::Finished(s(7)));
+        assert_eq!(end(&pods), PodPresence::Finished(s(7)));
     }
     let mut pods = pods(&[(10, &[pod("job", OLD, &[])])]);
     assert!(pods.changed(&of(Some(500)), s(30)));
-    assert_eq!(end(&pods), Standing::Finished(s(30)));
+    assert_eq!(end(&pods), PodPresence::Finished(s(30)));
 }
 
 #[test]
 fn an_older_list_does_not_replace_a_later_one() {
     let a = pod("a", OLD, &[]);
     let pods = pods(&[(20, &[]), (10, &[a])]);
-    assert_eq!(pods.standing(OLD, s(0)), Standing::Unlisted(s(20)));
+    assert_eq!(pods.presence(OLD, s(0)), PodPresence::Unlisted(s(20)));
 }
 
 #[test]
 fn a_pod_that_comes_back_was_never_gone() {
     let a = [pod("a", OLD, &[])];
     let pods = pods(&[(10, &a), (20, &[]), (30, &a)]);
-    assert_eq!(pods.standing(OLD, s(0)), Standing::Listed);
+    assert_eq!(pods.presence(OLD, s(0)), PodPresence::Listed);
 }
 
 #[test]
@@ -87,8 +87,8 @@ fn a_deletion_needs_no_new_list() {
     let gone = reference(&pod("a", OLD, &[]));
     assert!(pods.deleted(&gone, s(15)));
     assert!(!pods.deleted(&gone, s(16)), "told twice");
-    assert_eq!(pods.standing(OLD, s(0)), Standing::Gone(s(15)));
-    assert_eq!(pods.standing(NEW, s(0)), Standing::Listed);
+    assert_eq!(pods.presence(OLD, s(0)), PodPresence::Gone(s(15)));
+    assert_eq!(pods.presence(NEW, s(0)), PodPresence::Listed);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_mirror_pod_is_known_by_its_static_pods_uid() {
         "only the mirror was made anew"
     );
     let pods = pods(&[(10, &[mirror]), (20, &[again])]);
-    assert_eq!(pods.standing(HASH, s(0)), Standing::Listed);
+    assert_eq!(pods.presence(HASH, s(0)), PodPresence::Listed);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_pod_is_gone_whatever_others_write_that_they_are_the_mirror_of() {
     );
     let mut pods = pods(&[(10, &[a, b.clone()])]);
     pods.listed("file", s(20), Some(s(0)), false, &[b]);
-    assert_eq!(pods.standing(OLD, s(15)), Standing::Gone(s(20)));
+    assert_eq!(pods.presence(OLD, s(15)), PodPresence::Gone(s(20)));
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn a_list_that_is_too_long_proves_no_absence() {
         .map(|i| pod("x", &format!("a-{i}"), &[]))
         .collect();
     let mut pods = pods(&[(10, &many)]);
-    assert_eq!(pods.standing(OLD, s(0)), Standing::Unknown);
+    assert_eq!(pods.presence(OLD, s(0)), PodPresence::Unknown);
     assert_eq!(pods.take_dropped(), 1);
 }
 
@@ -154,7 +154,7 @@ fn the_memory_of_the_departed_is_bounded() {
     all.push(a.clone());
     let a: &[Pod] = &[a];
     let pods = self::pods(&[(10, a), (20, &[]), (30, &all), (40, a), (50, &[])]);
-    assert_eq!(pods.standing(OLD, s(0)), Standing::Gone(s(50)));
+    assert_eq!(pods.presence(OLD, s(0)), PodPresence::Gone(s(50)));
     assert!(pods.order.len() == MAX_DEPARTED && pods.departed.len() == MAX_DEPARTED);
 }
 
@@ -198,22 +198,22 @@ fn what_a_pod_says_it_is_the_mirror_of_makes_no_pod_there_or_gone() {
     };
     let evil = hostile(&[OTHER, HASH]);
     let alone = pods(&[(10, std::slice::from_ref(&evil))]);
-    assert_eq!(alone.standing(OLD, s(0)), Standing::Unknown);
+    assert_eq!(alone.presence(OLD, s(0)), PodPresence::Unknown);
     assert!(alone.is_claimed(OLD) && alone.pod(OLD).is_none());
-    assert_eq!(alone.standing(HASH, s(0)), Standing::Listed);
-    assert_eq!(alone.standing(OTHER, s(0)), Standing::Finished(s(10)));
+    assert_eq!(alone.presence(HASH, s(0)), PodPresence::Listed);
+    assert_eq!(alone.presence(OTHER, s(0)), PodPresence::Finished(s(10)));
     // Of a pod that is or was listed it says nothing.
     let web = pod("web", OLD, &[]);
     for list in [[web.clone(), evil.clone()], [evil.clone(), web.clone()]] {
         let mut both = pods(&[(10, &list)]);
-        assert_eq!(both.standing(OLD, s(0)), Standing::Listed);
+        assert_eq!(both.presence(OLD, s(0)), PodPresence::Listed);
         both.listed("pods", s(20), None, true, std::slice::from_ref(&evil));
-        assert_eq!(both.standing(OLD, s(0)), Standing::Gone(s(20)));
+        assert_eq!(both.presence(OLD, s(0)), PodPresence::Gone(s(20)));
     }
     // Nobody says so any more.
     let mut over = alone;
     over.deleted(&reference(&hostile(&[OTHER])), s(30));
-    assert_eq!(over.standing(OLD, s(0)), Standing::Unlisted(s(10)));
+    assert_eq!(over.presence(OLD, s(0)), PodPresence::Unlisted(s(10)));
 }
 
 #[test]
@@ -224,12 +224,12 @@ fn a_static_pod_outlives_its_mirror() {
         ..pod("web", OLD, &[])
     };
     let lost = pods(&[(10, &[of(&[OLD, HASH])]), (20, &[])]);
-    assert_eq!(lost.standing(HASH, s(0)), Standing::Unknown);
+    assert_eq!(lost.presence(HASH, s(0)), PodPresence::Unknown);
     assert_eq!(lost.departed_at(HASH), None);
     assert!(lost.has_lost_mirror(HASH) && !lost.has_lost_mirror(OLD));
     // Kubelet's own list has the pod itself.
     let gone = pods(&[(10, &[of(&[HASH])]), (20, &[])]);
-    assert_eq!(gone.standing(HASH, s(0)), Standing::Gone(s(20)));
+    assert_eq!(gone.presence(HASH, s(0)), PodPresence::Gone(s(20)));
 }
 
 #[test]
@@ -242,9 +242,9 @@ fn a_pod_that_changes_is_so_now_and_shows_nothing_of_others() {
     };
     assert!(pods.changed(&going, s(20)));
     assert!(!pods.changed(&going, s(20)), "as it was");
-    assert_eq!(pods.standing(OLD, s(0)), Standing::Terminating(s(40)));
-    assert_eq!(pods.standing(NEW, s(0)), Standing::Listed);
-    assert_eq!(pods.standing(OTHER, s(20)), Standing::Unknown);
+    assert_eq!(pods.presence(OLD, s(0)), PodPresence::Terminating(s(40)));
+    assert_eq!(pods.presence(NEW, s(0)), PodPresence::Listed);
+    assert_eq!(pods.presence(OTHER, s(20)), PodPresence::Unknown);
     assert_eq!(pods.list().unwrap().pods().len(), 2);
     assert!(!Pods::default().changed(&going, s(20)), "of no list");
 }
@@ -257,10 +257,10 @@ fn pods_that_come_and_go_do_not_make_the_list_longer() {
         assert!(pods.changed(&one, s(20 + i)));
         assert!(pods.deleted(&reference(&one), s(20 + i)));
         assert_eq!(
-            pods.standing(&format!("{i}-x"), s(0)),
-            Standing::Gone(s(20 + i))
+            pods.presence(&format!("{i}-x"), s(0)),
+            PodPresence::Gone(s(20 + i))
         );
-        assert_eq!(pods.standing(OLD, s(0)), Standing::Listed);
+        assert_eq!(pods.presence(OLD, s(0)), PodPresence::Listed);
         assert_eq!(pods.list().unwrap().pods().len(), 1);
     }
 }
@@ -272,14 +272,14 @@ fn a_pod_that_claims_the_uid_of_another_takes_it_off_no_list() {
     forged.uids.insert(OLD.to_owned());
     forged.phase = Some(String::from("Succeeded"));
     assert!(pods.changed(&forged, s(20)));
-    assert_eq!(pods.standing(OLD, s(0)), Standing::Listed);
+    assert_eq!(pods.presence(OLD, s(0)), PodPresence::Listed);
     for uid in [OLD, NEW] {
         let reference = PodRef {
             uid: Some(uid.to_owned()),
             ..reference(&forged)
         };
         pods.deleted(&reference, s(20));
-        assert_eq!(pods.standing(OLD, s(0)), Standing::Listed);
+        assert_eq!(pods.presence(OLD, s(0)), PodPresence::Listed);
     }
-    assert_eq!(pods.standing(NEW, s(0)), Standing::Gone(s(20)));
+    assert_eq!(pods.presence(NEW, s(0)), PodPresence::Gone(s(20)));
 }

@@ -26,7 +26,7 @@ fn only(starts: &Starts) -> &Starting {
 }
 
 #[test]
-fn tellers_that_name_a_pod_differently_speak_of_one() {
+fn reporters_that_name_a_pod_differently_speak_of_one() {
     let mut starts = Starts::default();
     let of_sandbox = StartFailure {
         sandbox_id: Some("aa".repeat(32)),
@@ -48,8 +48,8 @@ fn tellers_that_name_a_pod_differently_speak_of_one() {
     assert_eq!(pod.pod.label(), "shop/web");
     assert_eq!(pod.failures.len(), 2);
     assert_eq!(pod.failures[0].times(), 3, "as containerd counts");
-    let tellers: Vec<_> = pod.failures[0].tellers().collect();
-    assert_eq!(tellers, ["containerd", "kubelet"]);
+    let reporters: Vec<_> = pod.failures[0].reporters().collect();
+    assert_eq!(reporters, ["containerd", "kubelet"]);
 }
 
 #[test]

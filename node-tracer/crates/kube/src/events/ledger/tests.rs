@@ -284,7 +284,7 @@ fn an_end_takes_the_place_of_what_was_not_written_yet() {
         assert!(ledger.items.len() <= MOST);
     }
     let ends = ledger.items.values();
-    assert!(ends.clone().all(|item| item.standing == Standing::End));
+    assert!(ends.clone().all(|item| item.standing == EventState::End));
     assert_eq!(ends.count(), MOST);
     // And there is no room for what is new before they are written.
     ledger.take(&numbered(MOST, State::Open), start);
@@ -400,9 +400,9 @@ fn no_stream_of_new_findings_keeps_an_end_from_being_written() {
         said.push(ledger.items[&key].standing);
         ledger.answered(&key, WriteResult::Done(1), start);
     }
-    let told = said.iter().filter(|standing| **standing == Standing::End);
+    let told = said.iter().filter(|standing| **standing == EventState::End);
     assert_eq!((ends, told.count()), (2, 2), "{said:?}");
-    assert_eq!(said[..4], [Standing::Now; 4]);
+    assert_eq!(said[..4], [EventState::Now; 4]);
 }
 
 #[test]

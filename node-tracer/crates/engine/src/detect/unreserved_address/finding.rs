@@ -1,0 +1,159 @@
+//! What is said of an address without a reservation, and what to do.
+
+use super::{DEFAULT, Unreserved};
+use crate::detect::{
+    Command, View, cordon, evidence,
+    facts::{command::is_plain, common::label, ipam},
+    holders_of, joined, kubectl_words, netns_of, pod_of, shell_word, short_id, uncordon,
+};
+use event::{
+    StoreKind,
+    finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
+    wording::{advice::commented, subjects::pod_word},
+};
+
+impl Unreserved<'_> {
+    pub(super) fn finding(&self, view: &View<'_>) -> Finding {
+        let Self { entry, address, .. } = *self;
+        let since = self.answer.since;
+        let pod = pod_of(view.model, entry);
+        let whose = pod.as_ref().map(pod_word).unwrap_or_default();
+        let title = match self.holder {
+            None => format!("{address} of running {whose} is not reserved"),
+            Some(_) => format!("{address} of running {whose} is reserved for somebody else"),
+        };
+        let is_critical = self.holder.is_none() && self.can_give;
+        Finding {
+            rule: Rule::UnreservedAddress,
+            severity: match is_critical {
+                true => Severity::Critical,
+                false => Severity::Warning,
+            },
+            id: finding_id(
+                &view.settings.boot_id,
+                Rule::UnreservedAddress,
+                &format!("{address} {}", entry.id.inode),
+            ),
+            since,
+            title,
+            pod,
+            sandbox_id: entry.sandbox.id.clone(),
+            netns: Some(netns_of(entry)),
+            addresses: vec![address],
+            holders: holders_of(view.model, entry),
+            evidence: self.evidence(view),
+            unknown: self.unknown(),
+            advice: self.advice(view),
+            detail: Detail {
+                first_seen: !self.answer.is_news,
+                due: Some(since),
+                ..Detail::default()
+            },
+        }
+    }
+
+    fn evidence(&self, view: &View<'_>) -> Vec<Evidence> {
+        let Self { entry, address, .. } = *self;
+        let model = view.model;
+        let label = label(model, entry);
+        let id = entry.sandbox.id.as_deref().unwrap_or_default();
+        let mut claims = Vec::new();
+        let on = |ifname: &str| format!("{label} has {address} on {ifname}");
+        let held = model.netns.held_at(entry, address).next();
+        if let Some(held) = held {
+            claims.push(evidence(on(&held.address.ifname), "kernel", held.since));
+        }
+        claims.push(evidence(
+            format!("CNI ADD gave {address} to {} ({DEFAULT})", short_id(id)),
+            "cni",
+            self.added,
+        ));
+        if let Some(claim) = &self.allocator.claim {
+            claims.push(evidence(
+                claim.clone(),
+                self.allocator.source,
+                self.allocator.at,
+            ));
+        }
+        let stores = joined(self.answer.stores.iter().map(|path| path.display()));
+        let claim = match self.holder {
+            None => format!("{address} is free in {stores}"),
+            Some(holder) => format!(
+                "{address} is reserved for {}{}: {}",
+                short_id(&holder.container_id),
+                match ipam::pod_of(model, holder) {
+                    Some(uid) => format!(" of pod {uid}"),
+                    None => String::new(),
+                },
+                holder.path.display()
+            ),
+        };
+        let source = self.kind.as_str();
+        claims.push(evidence(claim, source, self.known.asked()));
+        claims
+    }
+
+    fn unknown(&self) -> Vec<String> {
+        let address = self.address;
+        let mut unknown = Vec::new();
+        if !self.answer.is_news {
+            unknown.push(format!("since when {address} is not reserved for this pod"));
+        }
+        if self.holder.is_none() && !self.can_give {
+            let name = self.allocator.ipam.name();
+            unknown.push(match self.kind {
+                StoreKind::HostLocal => format!(
+                    "whether {name} gives {address} out: it is in none of the network's ranges"
+                ),
+                StoreKind::Calico => format!(
+                    "whether {name} was to give {address}: with the annotation ipAddrsNoIpam it \
+                     reserves nothing"
+                ),
+                _ => format!("whether {name} gives {address} out before it starts again"),
+            });
+        }
+        if self.holder.is_some() {
+            unknown.push(String::from(
+                "whether the other one uses it: no other netns on this node has it",
+            ));
+        }
+        unknown
+    }
+
+    fn advice(&self, view: &View<'_>) -> Vec<String> {
+        let explain = Command::new("node-tracer explain").word(self.address.to_string());
+        let explain = commented(explain, "it must be reserved for the pod that has it");
+        if let Some(restore) = self.restore() {
+            let says = "puts its file back, unless there is one by now";
+            return vec![commented(restore, says), explain];
+        }
+        let mut advice = vec![cordon(view)];
+        let pod = pod_of(view.model, self.entry);
+        match pod.as_ref().and_then(kubectl_words) {
+            Some(words) => advice.push(commented(
+                format!("kubectl delete pod {words}"),
+                "it gets another IP; a pod without an owner is lost, one with a local volume stays \
+                 Pending",
+            )),
+            None => advice.push(String::from("recreate the pod: it gets another IP")),
+        }
+        advice.push(explain);
+        advice.push(uncordon(view, "no running pod has the IP unreserved"));
+        advice
+    }
+
+    /// host-local's file as the plugin writes it, under the plugin's own lock. The
+    /// shell refuses to write over a file that has come to be there.
+    fn restore(&self) -> Option<String> {
+        if self.kind != StoreKind::HostLocal || self.holder.is_some() {
+            return None;
+        }
+        let id = self.entry.sandbox.id.as_deref().filter(|id| is_plain(id))?;
+        let store = self.store?;
+        let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+        let is_plain = store.to_str().is_some_and(|text| text.chars().all(plain));
+        let file = store.join(self.address.to_string());
+        let (file, lock) = (shell_word(&file), shell_word(&store.join("lock")));
+        is_plain.then(|| format!("flock {lock} sh -Cc 'printf \"{id}\\r\\n{DEFAULT}\" > {file}'"))
+    }
+}
