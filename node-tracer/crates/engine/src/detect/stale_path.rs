@@ -7,7 +7,7 @@
 //!
 //! | entry | whose it is | harm |
 //! |---|---|---|
-//! | rule for X | an earlier pod's: a later rule of the same selector names another table | without it, packets of the pod that has X take another way |
+//! | rule for X | an earlier pod's: a later rule of the same selector names another table, and the pod has one such rule | without it, packets of the pod that has X take another way |
 //! | rule for X | libcni's cache has it for a sandbox that is gone; or its veth is gone | the next pod that gets X goes by its table |
 //! | route to X | a ghost's veth, or one that leads to no pod | without it, packets for the pod that has X, here or on another node, take another way |
 //! | neighbour X | of another device: its MAC is none of the pod that has X | frames for that pod go to nobody, or to another |
@@ -66,6 +66,11 @@ const MENDED: Duration = Duration::from_secs(15);
 pub const PAUSE: Duration = Duration::from_secs(1);
 /// With fewer entries they are judged at every event.
 const MANY: usize = 512;
+
+/// Priorities at which a CNI enters one rule for each address and selector: AWS VPC
+/// CNI (512, 1536), Terway (512, 2048) and Cilium (20, 110, 111). Others enter several
+/// on purpose, as OVN-Kubernetes does for a pod behind two EgressServices (5000).
+const ONE_EACH: [u32; 6] = [20, 110, 111, 512, 1_536, 2_048];
 
 /// Stands for what is outside the cluster: nothing has a route to it alone
 /// (RFC 5737, RFC 3849).
@@ -309,7 +314,7 @@ impl<'v, 'a> Search<'v, 'a> {
         };
         let later = self.successor(rule);
         if let Some(holder) = self.holder(address) {
-            let later = later?;
+            let later = later.filter(|_| self.is_earlier(rule, holder, address))?;
             let ways = self.ways_of(rule, holder, address)?;
             return Some(stale(
                 Owner::Earlier(later),
@@ -338,6 +343,12 @@ impl<'v, 'a> Search<'v, 'a> {
                 Some(stale(owner, Victim::There(pod), Some(ways)))
             }
         }
+    }
+
+    /// Whether a rule that is older than one of the same selector is not the pod's own.
+    fn is_earlier(&self, rule: &PolicyRule, holder: &NetnsEntry, address: IpAddr) -> bool {
+        let before = || holder.created && self.node.known.rule_since(rule) < holder.seen;
+        ONE_EACH.contains(&rule.priority) || before() || self.owners.of(rule, address).is_some()
     }
 
     /// The rule of the same priority and selector that was entered after this one.

@@ -107,8 +107,10 @@ impl Story {
                 self.veth(words);
                 self.listed.pop();
             }
-            "ipvlan" => self.ipvlan(words),
-            "second" => self.second(words),
+            "ipvlan" | "macvlan" => self.stacked(what, words),
+            "second" => self.second(words[0], words[1], words[2]),
+            "nic" => self.second(words[0], "", words[1]),
+            "cable" => self.cable(words),
             "takes" => self.takes(words[0], "eth0"),
             "elsewhere" => {
                 let name = format!("far-{}", words[0]);
@@ -126,7 +128,10 @@ impl Story {
             }
             "rule" => self.rules.push(PolicyRule {
                 priority: words[0].trim_end_matches(':').parse().unwrap(),
-                ipv6: words.iter().any(|word| word.matches(':').count() > 1),
+                ipv6: words
+                    .iter()
+                    .any(|word| *word == "inet6" || word.matches(':').count() > 1),
+                narrower: after("ipproto").or(after("sport")).is_some(),
                 from: after("from").and_then(prefix),
                 to: after("to").and_then(prefix),
                 iif: after("iif").map(str::to_owned),
@@ -216,30 +221,65 @@ impl Story {
         );
     }
 
-    fn ipvlan(&mut self, words: &[&str]) {
+    fn stacked(&mut self, kind: &str, words: &[&str]) {
         let link = self.indexes[words[1]];
         self.netns(
             words[0],
             Device {
-                kind: Some(String::from("ipvlan")),
+                kind: Some(kind.to_owned()),
                 mac: Some(words[2].to_owned()),
                 ..veth(3, "eth0", link)
             },
         );
     }
 
-    /// Another device of the last pod, with an address.
-    fn second(&mut self, words: &[&str]) {
-        if let Some(event::What::NetnsDevices { devices, .. }) =
-            self.pods.last_mut().map(|event| &mut event.what)
-        {
-            devices.push(Device {
-                kind: Some(words[1].to_owned()),
-                mac: Some(words[2].to_owned()),
-                ..veth(4, "net1", 2)
-            });
+    /// Gives the last pod another device; its index and its name.
+    fn add_device(&mut self, device: impl FnOnce(u32) -> Device) -> (u32, String) {
+        let its = self.pods.iter_mut().rev();
+        let mut lists = its.filter_map(|event| match &mut event.what {
+            event::What::NetnsDevices { devices, .. } => Some(devices),
+            _ => None,
+        });
+        let devices = lists.next().unwrap();
+        let index = devices.len() as u32 + 3;
+        let name = format!("net{}", devices.len());
+        devices.push(Device {
+            index,
+            name: name.clone(),
+            ..device(index)
+        });
+        (index, name)
+    }
+
+    /// Another device of the last pod, with an address; one without a kind is
+    /// hardware.
+    fn second(&mut self, address: &str, kind: &str, mac: &str) {
+        let (_, name) = self.add_device(|index| Device {
+            mac: Some(mac.to_owned()),
+            ..match kind {
+                "" => physical(index, ""),
+                kind => Device {
+                    kind: Some(kind.to_owned()),
+                    ..veth(index, "", 2)
+                },
+            }
+        });
+        self.takes(address, &name);
+    }
+
+    /// Another veth of the last pod.
+    fn cable(&mut self, words: &[&str]) {
+        let nsid = self.devices.iter().rev().find_map(|it| it.link_nsid);
+        let here = self.device(words[0], Some("veth")).index;
+        let (there, name) = self.add_device(|index| Device {
+            mac: Some(words[1].to_owned()),
+            ..veth(index, "", here)
+        });
+        let end = self.devices.last_mut().unwrap();
+        (end.link, end.link_nsid) = (Some(there), nsid.or(Some(here as i32)));
+        if let Some(address) = words.get(2) {
+            self.takes(address, &name);
         }
-        self.takes(words[0], "net1");
     }
 
     /// The last pod has an address on a device that nobody has given it.
@@ -308,7 +348,7 @@ fn healthy() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 #[test]
 fn what_cnis_keep_on_purpose_is_no_finding() {
-    assert_eq!(healthy().count(), 19);
+    assert_eq!(healthy().count(), 35);
     for (name, text) in healthy() {
         assert_eq!(findings(text), [], "{name}");
     }
@@ -361,6 +401,17 @@ fn two_rules_that_lead_the_same_way_harm_nobody() {
     ] {
         let text = AWS.replace("rule 1536", &format!("{other}\nrule 1536"));
         assert_eq!(findings(&text), [], "{other}");
+    }
+}
+
+#[test]
+fn where_cnis_enter_several_rules_for_a_pod_the_older_one_is_stale_if_its_owner_is_gone() {
+    let two = AWS.replace("rule 1536", "rule 1536: from 10.0.0.5 lookup 3\nrule 1536");
+    for priority in [8, 1_000, 5_000, 6_000] {
+        let two = two.replace("1536", &priority.to_string());
+        assert_eq!(findings(&two), [], "{priority}");
+        let found = only(&format!("{two}gone 10.0.0.5"));
+        assert_eq!(entry(&found), format!("{priority}: from 10.0.0.5 lookup 3"));
     }
 }
 
