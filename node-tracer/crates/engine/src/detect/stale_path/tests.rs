@@ -1,6 +1,7 @@
 //! Tables as ip(8) prints them, healthy ones of many CNIs, and stale entries among
 //! them.
 
+mod others;
 mod traced;
 
 use std::collections::BTreeMap;
