@@ -9,7 +9,8 @@
 //! |---|---|---|
 //! | rule for X | an earlier pod's: a later rule of the same selector names another table, and the pod has one such rule | without it, packets of the pod that has X take another way |
 //! | rule for X | libcni's cache has it for a sandbox that is gone; or its veth is gone | the next pod that gets X goes by its table |
-//! | route to X | a ghost's veth, or one that leads to no pod | without it, packets for the pod that has X, here or on another node, take another way |
+//! | route to X | a ghost's veth, or one that leads to no pod; or an ipvlan device's that pods share, as libcni's cache has X for a sandbox that is gone | without it, packets for the pod that has X, here or on another node, take another way |
+//! | permanent neighbour X | libcni's cache has it, with its MAC, for a sandbox that is gone | the next pod that gets X is not reached |
 //! | neighbour X | of another device: its MAC is none of the pod that has X | frames for that pod go to nobody, or to another |
 //!
 //! Whether the way is another one the kernel's own rules decide ([`paths`]).
@@ -23,7 +24,7 @@ mod entry;
 mod owners;
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::{BTreeSet, HashMap, HashSet},
     net::IpAddr,
     time::Duration,
@@ -41,7 +42,7 @@ use crate::{
         },
         fitting, heard, is_routable, netns_of, pod_of, unfound, unread,
     },
-    model::{Model, calls::AttachmentCalls, netns::NetnsEntry},
+    model::{Model, calls::AttachmentCalls, netns::NetnsEntry, pods::Standing},
 };
 use event::{
     Attachment, Device, Netns, Pod,
@@ -134,6 +135,8 @@ pub struct Judged {
     findings: Vec<Finding>,
     /// Namespaces that are to be looked at before anything is told of them.
     pub unlooked: BTreeSet<Netns>,
+    /// An entry may be stale, or belong to a pod whose namespace was not found.
+    is_doubtful: bool,
 }
 
 /// One finding an entry.
@@ -150,10 +153,14 @@ pub fn gap(view: &View<'_>) -> Option<String> {
             failure.error
         ));
     }
-    let cut = node.forwarding.as_ref()?.forwarding.cut;
-    cut.then(|| {
-        String::from(
+    if node.forwarding.as_ref()?.forwarding.cut {
+        return Some(String::from(
             "stale-path: the node has more rules, routes, neighbours or devices than are kept",
+        ));
+    }
+    view.paths().is_doubtful.then(|| {
+        String::from(
+            "stale-path: an entry looks stale, and a netns that was not found or read may need it",
         )
     })
 }
@@ -195,6 +202,7 @@ pub fn judge(view: &View<'_>) -> Judged {
     Judged {
         findings,
         unlooked: search.unlooked.into_inner(),
+        is_doubtful: search.is_doubtful.get(),
     }
 }
 
@@ -232,6 +240,7 @@ struct Search<'v, 'a> {
     owners: Owners<'a>,
     /// What is to be looked at first.
     unlooked: RefCell<BTreeSet<Netns>>,
+    is_doubtful: Cell<bool>,
     /// Pods of other nodes that run, by address.
     elsewhere: HashMap<IpAddr, &'a Pod>,
     /// Addresses that the runtime's sandboxes have.
@@ -270,6 +279,7 @@ impl<'v, 'a> Search<'v, 'a> {
             last,
             owners: Owners::new(view, node.known),
             unlooked: RefCell::default(),
+            is_doubtful: Cell::new(false),
             elsewhere: elsewhere.collect(),
             listed: listed
                 .flat_map(|sandbox| sandbox.ips.iter().copied())
@@ -283,14 +293,34 @@ impl<'v, 'a> Search<'v, 'a> {
     fn holder(&self, address: IpAddr) -> Option<&'a NetnsEntry> {
         let rightful = paths::rightful(self.view, address);
         let [only] = rightful[..] else { return None };
-        let is_given = || own::is_named(self.view.model, only, address);
-        (!only.host && only.sandbox.pod.is_some() && is_given()).then_some(only)
+        self.is_given(only, address).then_some(only)
+    }
+
+    /// Whether a pod has been given an address, and something shows that it lives.
+    fn is_given(&self, entry: &NetnsEntry, address: IpAddr) -> bool {
+        let model = self.view.model;
+        let is_ready = || {
+            let id = entry.sandbox.id.as_deref()?;
+            heard(model)?.of_container(id)?.ready
+        };
+        let lives = || entry.sandbox.standing == Standing::Listed || is_ready() == Some(true);
+        let named = || own::is_named(model, entry, address);
+        !entry.host && entry.sandbox.pod.is_some() && lives() && named()
     }
 
     /// Whether nobody is known to have an address, and nobody can be hidden.
     fn is_nobodys(&self, address: IpAddr) -> bool {
         let mut with = self.view.model.netns.with_address(address);
         self.is_whole && with.next().is_none() && !self.listed.contains(&address)
+    }
+
+    /// Whether the holder that was found is the only one: one that is hidden could be
+    /// whom the entry is for.
+    fn is_alone(&self) -> bool {
+        if !self.is_whole {
+            self.is_doubtful.set(true);
+        }
+        self.is_whole
     }
 
     fn name(&self, index: u32) -> String {
@@ -316,11 +346,10 @@ impl<'v, 'a> Search<'v, 'a> {
         if let Some(holder) = self.holder(address) {
             let later = later.filter(|_| self.is_earlier(rule, holder, address))?;
             let ways = self.ways_of(rule, holder, address)?;
-            return Some(stale(
-                Owner::Earlier(later),
-                Victim::Here(holder),
-                Some(ways),
-            ));
+            return self.is_alone().then(|| {
+                let owner = Owner::Earlier(later);
+                stale(owner, Victim::Here(holder), Some(ways))
+            });
         }
         if !self.is_nobodys(address) {
             return None;
@@ -329,8 +358,7 @@ impl<'v, 'a> Search<'v, 'a> {
             let name = rule.iif.as_deref().filter(|_| rule.detached)?;
             cni_of_name(name).map(Owner::Device)
         };
-        let left_over = self.owners.of(rule, address);
-        let owner = left_over.or_else(device)?;
+        let owner = self.owner_of(rule, address).or_else(device)?;
         match self.elsewhere.get(&address) {
             None => Some(stale(owner, Victim::Next, None)),
             Some(pod) => {
@@ -345,10 +373,38 @@ impl<'v, 'a> Search<'v, 'a> {
         }
     }
 
+    /// The attachment that is gone and that a rule is left over of.
+    fn owner_of(&self, rule: &PolicyRule, address: IpAddr) -> Option<Owner<'a>> {
+        self.owners.of(address, self.node.known.rule_since(rule))
+    }
+
     /// Whether a rule that is older than one of the same selector is not the pod's own.
     fn is_earlier(&self, rule: &PolicyRule, holder: &NetnsEntry, address: IpAddr) -> bool {
         let before = || holder.created && self.node.known.rule_since(rule) < holder.seen;
-        ONE_EACH.contains(&rule.priority) || before() || self.owners.of(rule, address).is_some()
+        let is_by_kind = ONE_EACH.contains(&rule.priority) || before();
+        (is_by_kind || self.owner_of(rule, address).is_some()) && self.is_latest(holder, address)
+    }
+
+    /// Whether a holder got the address after all others that are known: the later of
+    /// two rules is its own.
+    fn is_latest(&self, holder: &NetnsEntry, address: IpAddr) -> bool {
+        let model = self.view.model;
+        let got = |entry| {
+            let held = model.netns.held_at(entry, address);
+            let times = held.map(|it| it.made.or((!it.found).then_some(it.since)));
+            times.max().flatten()
+        };
+        // Who had it at the first look got it at any time, or with its ADD.
+        let add = || {
+            let its = model.cni.of_container(holder.sandbox.id.as_deref()?);
+            let its = its.filter(|it| it.ips.contains(&address));
+            its.map(|it| it.written).max()
+        };
+        let own = got(holder).or_else(add);
+        let is_later = |other| own.is_none() || got(other).is_none_or(|it| Some(it) >= own);
+        let others = model.netns.with_address(address);
+        let mut others = others.filter(|other| other.serial != holder.serial);
+        !others.any(is_later) && !owners::is_given_later(self.view, address, holder, own)
     }
 
     /// The rule of the same priority and selector that was entered after this one.
@@ -444,17 +500,25 @@ impl<'v, 'a> Search<'v, 'a> {
             return None;
         }
         let device = self.node.wiring.device(route.device?)?;
-        if !device.is_veth() {
-            return None;
-        }
-        let end = self.view.cables().other_end(self.node.entry, device);
-        let owner = match end {
-            Some(end) if paths::is_over(self.view, end.entry) => Owner::Ghost(end.entry),
-            Some(_) => return None,
-            None if self.view.orphans().has(self.node.entry, device) => Owner::Orphan,
-            None => return None,
+        let owner = if device.is_veth() {
+            let end = self.view.cables().other_end(self.node.entry, device);
+            match end {
+                Some(end) if paths::is_over(self.view, end.entry) => Owner::Ghost(end.entry),
+                None if self.view.orphans().has(self.node.entry, device) => Owner::Orphan,
+                Some(_) | None => return None,
+            }
+        } else {
+            // The node's own slave of an ENI, which all pods of it share (Terway).
+            let is_shared = device.kind.as_deref() == Some("ipvlan");
+            if !is_shared || !self.is_nobodys(address) {
+                return None;
+            }
+            let since = self.node.known.route_since(route);
+            self.owners.of(address, since)?
         };
-        let victim = match self.holder(address) {
+        // Whichever of several has the address: no living pod is behind the device.
+        let mut holders = paths::rightful(self.view, address).into_iter();
+        let victim = match holders.find(|it| self.is_given(it, address)) {
             Some(holder) => Victim::Here(holder),
             None => Victim::There(self.elsewhere.get(&address)?),
         };
@@ -480,8 +544,20 @@ impl<'v, 'a> Search<'v, 'a> {
         if matches!(neighbour.state.as_str(), "failed" | "incomplete" | "none") {
             return None;
         }
-        let holder = self.holder(address)?;
         let since = self.node.known.neighbour_since(dated);
+        let Some(holder) = self.holder(address) else {
+            // What is permanent stands there when the next pod gets the address.
+            let is_elsewhere = self.elsewhere.contains_key(&address);
+            let waits = lasts(dated) && !is_elsewhere && self.is_nobodys(address);
+            let owner = waits.then(|| self.owners.of_mac(address, mac, since));
+            return owner.flatten().map(|owner| Stale {
+                entry: Found::Neighbour(dated),
+                address,
+                owner,
+                victim: Victim::Next,
+                ways: None,
+            });
+        };
         let is_old = |at: Timestamp| self.node.known.followed && at <= since;
         let Some(wiring) = &holder.wiring else {
             self.unlooked.borrow_mut().insert(holder.id);
@@ -503,7 +579,11 @@ impl<'v, 'a> Search<'v, 'a> {
             plug.index == neighbour.device || plug.master == Some(neighbour.device)
         };
         let plugs = paths::plugs(self.view, self.node, holder, address);
-        plugs.iter().find(|plug| leads_there(plug))?;
+        let plug = plugs.iter().find(|plug| leads_there(plug))?;
+        // Behind a veth there is one pod, behind a bridge can be any.
+        if plug.index != neighbour.device && !self.is_alone() {
+            return None;
+        }
         // The pod can have given its device another address meanwhile.
         if is_old(wiring.at) {
             self.unlooked.borrow_mut().insert(holder.id);
@@ -742,6 +822,14 @@ impl<'v, 'a> Search<'v, 'a> {
         if matches!(stale.owner, Owner::LeftOver(_)) && heard(self.view.model).is_none() {
             unknown.push(String::from(
                 "whether the runtime removes the sandbox just now",
+            ));
+        }
+        if let Victim::Here(holder) = stale.victim
+            && holder.sandbox.standing != Standing::Listed
+        {
+            unknown.push(format!(
+                "whether {} is still in the API",
+                label(self.view.model, holder)
             ));
         }
         if matches!(stale.victim, Victim::Next) {

@@ -97,7 +97,7 @@ impl Story {
             words.get(at + 1).copied()
         };
         match what {
-            "device" => drop(self.device(words[0], None)),
+            "device" => drop(self.device(words[0], words.get(1).copied())),
             "bridge" => drop(self.device(words[0], Some("bridge"))),
             "pod" | "port" => self.veth(words),
             "orphan" => {
@@ -124,6 +124,8 @@ impl Story {
             "gone" => {
                 let mut cached = attachment("dead", None, 0, 10);
                 cached.ips = vec![address(words[0])];
+                cached.written = s(1);
+                cached.mac = words.get(1).map(|mac| (*mac).to_owned());
                 cached.netns_path = String::from("/run/netns/cni-gone");
                 self.gone.push(cached);
             }
@@ -417,6 +419,18 @@ fn where_cnis_enter_several_rules_for_a_pod_the_older_one_is_stale_if_its_owner_
 }
 
 #[test]
+fn where_a_ghost_got_the_address_later_the_older_rule_is_the_pods_own() {
+    let two = AWS.replace("rule 1536", "rule 1536: from 10.0.0.5 lookup 3\nrule 1536");
+    assert_eq!(findings(&two).len(), 1);
+    let ghost = "ghost 10.0.0.5 eni9a2b3c4d5e6 5e:00:00:00:00:09";
+    assert_eq!(findings(&format!("{two}{ghost}")), []);
+    // So is it where a later pod is gone altogether.
+    let mut story = Story::of(&format!("{two}gone 10.0.0.5"));
+    story.gone[0].written = s(10);
+    assert_eq!(story.findings(), []);
+}
+
+#[test]
 fn a_rule_of_a_sandbox_that_is_gone_waits_for_the_next_pod() {
     let rule = "rule 1536: from 10.0.0.9 lookup 3\n";
     assert_eq!(
@@ -511,6 +525,50 @@ fn a_neighbour_with_the_mac_of_nobody_in_the_pod_is_stale() {
     let lasting = only(&with("5e:00:00:00:00:99", "permanent"));
     assert_eq!(lasting.severity, Severity::Critical);
     assert_eq!(findings(&with("5e:00:00:00:00:99", "failed")), []);
+}
+
+#[test]
+fn a_permanent_neighbour_of_a_sandbox_that_is_gone_waits_for_the_next_pod() {
+    let entry = "neigh 10.0.0.9 dev eth0 lladdr 5e:00:00:00:00:09 permanent\n";
+    let gone = "gone 10.0.0.9 5E:00:00:00:00:09\n";
+    let found = only(&format!("{AWS}{entry}{gone}"));
+    assert_eq!(found.severity, Severity::Warning);
+    assert_eq!(
+        found.title,
+        "a stale neighbour for 10.0.0.9 waits for the next pod"
+    );
+    for (why, text) in [
+        ("whose it is", String::from(entry)),
+        (
+            "another MAC",
+            format!("{entry}gone 10.0.0.9 5e:00:00:00:00:08"),
+        ),
+        (
+            "asked again",
+            format!("{gone}{}", entry.replace("permanent", "stale")),
+        ),
+        ("another node's", format!("{entry}{gone}elsewhere 10.0.0.9")),
+    ] {
+        assert_eq!(findings(&format!("{AWS}{text}")), [], "{why}");
+    }
+}
+
+#[test]
+fn a_route_into_a_shared_slave_hides_the_pod_that_has_the_address_now() {
+    let (_, terway) = healthy()
+        .find(|(name, _)| *name == "terway-ipvlan")
+        .unwrap();
+    let route = "route 10.0.0.9 dev ipvl_3\nelsewhere 10.0.0.9\n";
+    assert_eq!(findings(&format!("{terway}\n{route}")), [], "nobody's");
+    let found = only(&format!("{terway}\n{route}gone 10.0.0.9"));
+    assert_eq!(
+        found.title,
+        "a stale route keeps 10.0.0.9 of node-2 from this node"
+    );
+    assert_eq!(
+        remove(&found),
+        "ip route del 10.0.0.9/32 dev ipvl_3 table 254"
+    );
 }
 
 #[test]
