@@ -420,6 +420,13 @@ fn disagreement(truth: &Truth, seen: &[Verdicts]) -> Option<String> {
             return Some(format!("it is reserved: {}", found.title));
         }
     }
+    for ((rule, _), found) in &verdicts.found {
+        let mut over = truth.over().map(|sandbox| sandbox.own().to_string());
+        let is_about = |address: String| found.title.split(' ').any(|word| word == address);
+        if *rule == Rule::StalePath && !over.any(is_about) {
+            return Some(format!("nothing is left over: {}", found.title));
+        }
+    }
     let expected = oracle.duplicates();
     for ((rule, subject), found) in &verdicts.found {
         let Subject::Address(address) = subject else {
@@ -483,6 +490,9 @@ fn is_so_anyway(truth: &Truth, rule: Rule, subject: &Subject, missing: &Missing)
         Rule::DuplicateAddress | Rule::GhostSandbox => {
             is_old && its.any(|sandbox| sandbox.lives() && is_shared(sandbox))
         }
+        // Without the list, a pod that is gone and whose sandbox is ready is one that
+        // is led astray.
+        Rule::StalePath => missing.contains_key(&Source::Pods),
         _ => false,
     }
 }
