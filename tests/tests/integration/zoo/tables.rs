@@ -94,9 +94,11 @@ pub(super) fn healthy() -> Vec<Situation> {
 
 pub(super) fn sick() -> Vec<Situation> {
     let id = digits("the earlier pod's", 64);
-    let cached = format!(
-        r#"{{"kind":"cniCacheV1","containerId":"{id}","ifName":"eth0","networkName":"podnet","netns":"/run/netns/cni-1","result":{{"cniVersion":"1.0.0","ips":[{{"address":"10.0.1.9/32"}}]}}}}"#
-    );
+    let cached = |address: &str| {
+        format!(
+            r#"echo '{{"kind":"cniCacheV1","containerId":"{id}","ifName":"eth0","networkName":"podnet","netns":"/run/netns/cni-1","result":{{"cniVersion":"1.0.0","interfaces":[{{"name":"eth0","mac":"5e:00:00:00:00:09","sandbox":"/run/netns/cni-1"}}],"ips":[{{"address":"{address}","interface":0}}]}}}}' > /var/lib/cni/results/podnet-{id}-eth0"#
+        )
+    };
     let stale = || finds("stale-path").times(1);
     vec![
         aws("AWS: an earlier pod's from-rule leads the next holder out by the wrong ENI")
@@ -109,7 +111,7 @@ pub(super) fn sick() -> Vec<Situation> {
             .finds(stale().critical().about("1536: from fd00:1::5 lookup main")),
         aws("AWS: a from-rule of a sandbox that is gone waits for the next pod")
             .shell("ip rule add from 10.0.1.9 lookup 2 pref 1536; mkdir -p /var/lib/cni/results")
-            .shell(&format!("echo '{cached}' > /var/lib/cni/results/podnet-{id}-eth0"))
+            .shell(&cached("10.0.1.9/32"))
             .finds(stale().warning().about("1536: from 10.0.1.9 lookup 2"))
             .may("missing-del"),
         two_ways("Terway: a from-rule whose veth is gone waits for the next pod", "terway")
@@ -119,9 +121,17 @@ pub(super) fn sick() -> Vec<Situation> {
         aws("a permanent neighbour has the MAC address of an earlier pod")
             .shell("ip neigh replace 10.0.1.5 lladdr 5e:00:00:00:00:99 dev eni0a1b2c3d4e5 nud permanent")
             .finds(stale().critical().about("5e:00:00:00:00:99")),
-        aws("the same with IPv6")
+        aws("a permanent neighbour has an earlier pod's MAC address, with IPv6")
             .shell("ip neigh replace fd00:1::5 lladdr 5e:00:00:00:00:99 dev eni0a1b2c3d4e5 nud permanent")
             .finds(stale().critical().about("fd00:1::5 dev eni0a1b2c3d4e5")),
+        Situation::new("Azure: a permanent neighbour of a sandbox that is gone waits for the next pod")
+            .real(WHY)
+            .pod(Pod::new("shop/a", "10.244.7.2/24"))
+            .shell("ip neigh replace 10.244.7.9 lladdr 5e:00:00:00:00:09 dev cni0 nud permanent")
+            .shell("mkdir -p /var/lib/cni/results")
+            .shell(&cached("10.244.7.9/24"))
+            .finds(stale().warning().about("10.244.7.9 dev cni0"))
+            .may("missing-del"),
         aws("a route to a ghost's veth keeps the pod of another node from this one")
             .api(Api::File(&["shop"]))
             .pod(Pod::with("shop/old", Device::routed("eth0", "eni9a1b2c3d4e5").ip("10.0.1.9/32"))
