@@ -490,9 +490,13 @@ fn is_so_anyway(truth: &Truth, rule: Rule, subject: &Subject, missing: &Missing)
         Rule::DuplicateAddress | Rule::GhostSandbox => {
             is_old && its.any(|sandbox| sandbox.lives() && is_shared(sandbox))
         }
-        // Without the list, a pod that is gone and whose sandbox is ready is one that
-        // is led astray.
-        Rule::StalePath => missing.contains_key(&Source::Pods),
+        // Whether a holder is the only one, lives, and got the address last: what is
+        // missing of that is said with it.
+        Rule::StalePath => {
+            use Source::{Cri, Descriptors, Libcni, Mounts, Pods, Visits};
+            let hiding = [Pods, Cri, Libcni, Visits, Mounts, Descriptors];
+            hiding.iter().any(|source| missing.contains_key(source))
+        }
         _ => false,
     }
 }

@@ -2,7 +2,7 @@
 //! keep on purpose, and what is left over among them.
 
 use super::expect::finds;
-use super::situation::{Api, Device, InCri, Other, Pod, Situation, digits, network};
+use super::situation::{Api, Device, InCri, Other, Pod, Situation, network};
 
 const WHY: &str = "rules and routes are the kernel's";
 /// Ways out by both ENIs.
@@ -79,7 +79,7 @@ pub(super) fn healthy() -> Vec<Situation> {
             .shell("ip rule add not fwmark 0x100000/0x100000 lookup 3 pref 99; ip route add throw 10.0.1.0/26 table 3")
             .shell("ip route add blackhole 10.0.1.0/26; ip -6 route add blackhole fd00:1::/122; ip route add 10.0.1.40 via 192.0.3.7 dev ens4"),
         two_ways("Spiderpool: an address of its second device is reached by the first one", "macvlan")
-            .pod(pod("cali0a1b2c3d4e5").device(Device::veth("net1").ip("10.6.0.5/24")))
+            .pod(pod("cali0a1b2c3d4e5").device(Device::routed("net1", "veth1a2b3c4d").ip("10.6.0.5/24")))
             .shell("MAC=$(nsenter --net={shop/a} ip -o link show eth0 | sed 's/.*ether \\([^ ]*\\).*/\\1/')")
             .shell("ip rule add lookup 500 pref 1000; ip route add 10.6.0.5 dev cali0a1b2c3d4e5 table 500")
             .shell("for ip in 10.0.1.5 10.6.0.5; do ip neigh replace $ip lladdr $MAC dev cali0a1b2c3d4e5 nud permanent; done"),
@@ -93,12 +93,6 @@ pub(super) fn healthy() -> Vec<Situation> {
 }
 
 pub(super) fn sick() -> Vec<Situation> {
-    let id = digits("the earlier pod's", 64);
-    let cached = |address: &str| {
-        format!(
-            r#"echo '{{"kind":"cniCacheV1","containerId":"{id}","ifName":"eth0","networkName":"podnet","netns":"/run/netns/cni-1","result":{{"cniVersion":"1.0.0","interfaces":[{{"name":"eth0","mac":"5e:00:00:00:00:09","sandbox":"/run/netns/cni-1"}}],"ips":[{{"address":"{address}","interface":0}}]}}}}' > /var/lib/cni/results/podnet-{id}-eth0"#
-        )
-    };
     let stale = || finds("stale-path").times(1);
     vec![
         aws("AWS: an earlier pod's from-rule leads the next holder out by the wrong ENI")
@@ -109,29 +103,12 @@ pub(super) fn sick() -> Vec<Situation> {
             .shell("ip -6 rule del from fd00:1::5 lookup 2 pref 1536")
             .shell("for table in main 2; do ip -6 rule add from fd00:1::5 lookup $table pref 1536; done")
             .finds(stale().critical().about("1536: from fd00:1::5 lookup main")),
-        aws("AWS: a from-rule of a sandbox that is gone waits for the next pod")
-            .shell("ip rule add from 10.0.1.9 lookup 2 pref 1536; mkdir -p /var/lib/cni/results")
-            .shell(&cached("10.0.1.9/32"))
-            .finds(stale().warning().about("1536: from 10.0.1.9 lookup 2"))
-            .may("missing-del"),
-        two_ways("Terway: a from-rule whose veth is gone waits for the next pod", "terway")
-            .pod(pod("cali0a1b2c3d4e5"))
-            .shell("ip rule add from 10.0.1.9 iif cali9a1b2c3d4e5 lookup 2 pref 2048")
-            .finds(stale().warning().about("[detached]")),
         aws("a permanent neighbour has the MAC address of an earlier pod")
             .shell("ip neigh replace 10.0.1.5 lladdr 5e:00:00:00:00:99 dev eni0a1b2c3d4e5 nud permanent")
             .finds(stale().critical().about("5e:00:00:00:00:99")),
         aws("a permanent neighbour has an earlier pod's MAC address, with IPv6")
             .shell("ip neigh replace fd00:1::5 lladdr 5e:00:00:00:00:99 dev eni0a1b2c3d4e5 nud permanent")
             .finds(stale().critical().about("fd00:1::5 dev eni0a1b2c3d4e5")),
-        Situation::new("Azure: a permanent neighbour of a sandbox that is gone waits for the next pod")
-            .real(WHY)
-            .pod(Pod::new("shop/a", "10.244.7.2/24"))
-            .shell("ip neigh replace 10.244.7.9 lladdr 5e:00:00:00:00:09 dev cni0 nud permanent")
-            .shell("mkdir -p /var/lib/cni/results")
-            .shell(&cached("10.244.7.9/24"))
-            .finds(stale().warning().about("10.244.7.9 dev cni0"))
-            .may("missing-del"),
         aws("a route to a ghost's veth keeps the pod of another node from this one")
             .api(Api::File(&["shop"]))
             .pod(Pod::with("shop/old", Device::routed("eth0", "eni9a1b2c3d4e5").ip("10.0.1.9/32"))

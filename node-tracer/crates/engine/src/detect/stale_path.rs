@@ -24,7 +24,7 @@ mod entry;
 mod owners;
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::RefCell,
     collections::{BTreeSet, HashMap, HashSet},
     net::IpAddr,
     time::Duration,
@@ -135,8 +135,6 @@ pub struct Judged {
     findings: Vec<Finding>,
     /// Namespaces that are to be looked at before anything is told of them.
     pub unlooked: BTreeSet<Netns>,
-    /// An entry may be stale, or belong to a pod whose namespace was not found.
-    is_doubtful: bool,
 }
 
 /// One finding an entry.
@@ -153,14 +151,10 @@ pub fn gap(view: &View<'_>) -> Option<String> {
             failure.error
         ));
     }
-    if node.forwarding.as_ref()?.forwarding.cut {
-        return Some(String::from(
-            "stale-path: the node has more rules, routes, neighbours or devices than are kept",
-        ));
-    }
-    view.paths().is_doubtful.then(|| {
+    let cut = node.forwarding.as_ref()?.forwarding.cut;
+    cut.then(|| {
         String::from(
-            "stale-path: an entry looks stale, and a netns that was not found or read may need it",
+            "stale-path: the node has more rules, routes, neighbours or devices than are kept",
         )
     })
 }
@@ -202,7 +196,6 @@ pub fn judge(view: &View<'_>) -> Judged {
     Judged {
         findings,
         unlooked: search.unlooked.into_inner(),
-        is_doubtful: search.is_doubtful.get(),
     }
 }
 
@@ -240,7 +233,6 @@ struct Search<'v, 'a> {
     owners: Owners<'a>,
     /// What is to be looked at first.
     unlooked: RefCell<BTreeSet<Netns>>,
-    is_doubtful: Cell<bool>,
     /// Pods of other nodes that run, by address.
     elsewhere: HashMap<IpAddr, &'a Pod>,
     /// Addresses that the runtime's sandboxes have.
@@ -279,7 +271,6 @@ impl<'v, 'a> Search<'v, 'a> {
             last,
             owners: Owners::new(view, node.known),
             unlooked: RefCell::default(),
-            is_doubtful: Cell::new(false),
             elsewhere: elsewhere.collect(),
             listed: listed
                 .flat_map(|sandbox| sandbox.ips.iter().copied())
@@ -314,15 +305,6 @@ impl<'v, 'a> Search<'v, 'a> {
         self.is_whole && with.next().is_none() && !self.listed.contains(&address)
     }
 
-    /// Whether the holder that was found is the only one: one that is hidden could be
-    /// whom the entry is for.
-    fn is_alone(&self) -> bool {
-        if !self.is_whole {
-            self.is_doubtful.set(true);
-        }
-        self.is_whole
-    }
-
     fn name(&self, index: u32) -> String {
         match self.node.wiring.device(index) {
             Some(device) => device.name.clone(),
@@ -346,10 +328,11 @@ impl<'v, 'a> Search<'v, 'a> {
         if let Some(holder) = self.holder(address) {
             let later = later.filter(|_| self.is_earlier(rule, holder, address))?;
             let ways = self.ways_of(rule, holder, address)?;
-            return self.is_alone().then(|| {
-                let owner = Owner::Earlier(later);
-                stale(owner, Victim::Here(holder), Some(ways))
-            });
+            return Some(stale(
+                Owner::Earlier(later),
+                Victim::Here(holder),
+                Some(ways),
+            ));
         }
         if !self.is_nobodys(address) {
             return None;
@@ -579,11 +562,7 @@ impl<'v, 'a> Search<'v, 'a> {
             plug.index == neighbour.device || plug.master == Some(neighbour.device)
         };
         let plugs = paths::plugs(self.view, self.node, holder, address);
-        let plug = plugs.iter().find(|plug| leads_there(plug))?;
-        // Behind a veth there is one pod, behind a bridge can be any.
-        if plug.index != neighbour.device && !self.is_alone() {
-            return None;
-        }
+        plugs.iter().find(|plug| leads_there(plug))?;
         // The pod can have given its device another address meanwhile.
         if is_old(wiring.at) {
             self.unlooked.borrow_mut().insert(holder.id);
@@ -830,6 +809,21 @@ impl<'v, 'a> Search<'v, 'a> {
             unknown.push(format!(
                 "whether {} is still in the API",
                 label(self.view.model, holder)
+            ));
+        }
+        let is_here = matches!(stale.victim, Victim::Here(_));
+        if is_here && !self.is_whole {
+            unknown.push(format!(
+                "whether a netns that was not found or read has {}, too",
+                stale.address
+            ));
+        }
+        let model = self.view.model;
+        let is_cache_read =
+            model.cni.attachments_at().is_some() && model.failure("libcni").is_none();
+        if matches!(stale.owner, Owner::Earlier(_)) && !is_cache_read {
+            unknown.push(String::from(
+                "whether a pod that is gone got the address later: libcni's cache was not read",
             ));
         }
         if matches!(stale.victim, Victim::Next) {
