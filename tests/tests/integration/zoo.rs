@@ -23,6 +23,7 @@ mod node;
 mod recording;
 mod sick;
 mod situation;
+mod tables;
 mod traced;
 mod users;
 

@@ -420,6 +420,13 @@ fn disagreement(truth: &Truth, seen: &[Verdicts]) -> Option<String> {
             return Some(format!("it is reserved: {}", found.title));
         }
     }
+    for ((rule, _), found) in &verdicts.found {
+        let mut over = truth.over().map(|sandbox| sandbox.own().to_string());
+        let is_about = |address: String| found.title.split(' ').any(|word| word == address);
+        if *rule == Rule::StalePath && !over.any(is_about) {
+            return Some(format!("nothing is left over: {}", found.title));
+        }
+    }
     let expected = oracle.duplicates();
     for ((rule, subject), found) in &verdicts.found {
         let Subject::Address(address) = subject else {
@@ -482,6 +489,13 @@ fn is_so_anyway(truth: &Truth, rule: Rule, subject: &Subject, missing: &Missing)
         Rule::MissingGatewayNeighbour => its.any(|sandbox| !sandbox.neighbour),
         Rule::DuplicateAddress | Rule::GhostSandbox => {
             is_old && its.any(|sandbox| sandbox.lives() && is_shared(sandbox))
+        }
+        // Whether a holder is the only one, lives, and got the address last: what is
+        // missing of that is said with it.
+        Rule::StalePath => {
+            use Source::{Cri, Descriptors, Libcni, Mounts, Pods, Visits};
+            let hiding = [Pods, Cri, Libcni, Visits, Mounts, Descriptors];
+            hiding.iter().any(|source| missing.contains_key(source))
         }
         _ => false,
     }

@@ -3,7 +3,7 @@
 use super::situation::{
     Api, BRIDGE, Device, InCri, Listed, Other, Pod, Situation, Source, Task, digits, network,
 };
-use super::users;
+use super::{tables, users};
 
 pub(super) fn rows() -> Vec<Situation> {
     [
@@ -13,6 +13,7 @@ pub(super) fn rows() -> Vec<Situation> {
         ends(),
         sources(),
         users::rows(),
+        tables::healthy(),
     ]
     .concat()
 }

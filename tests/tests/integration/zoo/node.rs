@@ -417,7 +417,13 @@ fn pods(situation: &Situation, namespaces: &[&str]) -> Value {
         let named = namespaces.is_empty() || namespaces.contains(&pod.namespace.as_str());
         named && pod.listed != Listed::Gone
     };
-    let mut items: Vec<Value> = situation.pods.iter().filter(named).map(item).collect();
+    let with_node = |pod: &Pod| {
+        let mut item = item(pod);
+        item["spec"]["nodeName"] = json!(pod.node.unwrap_or(situation.list_node));
+        item
+    };
+    let pods = situation.pods.iter().filter(named);
+    let mut items: Vec<Value> = pods.map(with_node).collect();
     if namespaces.is_empty() {
         items.push(json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -426,14 +432,11 @@ fn pods(situation: &Situation, namespaces: &[&str]) -> Value {
                 "uid": "00000000-0000-4000-8000-000000000001",
             },
             "spec": {
-                "nodeName": "worker-1", "hostNetwork": true,
+                "nodeName": situation.list_node, "hostNetwork": true,
                 "containers": [{ "name": "kube-proxy", "image": "kube-proxy" }],
             },
             "status": { "phase": "Running", "podIP": "192.0.2.10", "podIPs": [{ "ip": "192.0.2.10" }] },
         }));
-    }
-    for item in &mut items {
-        item["spec"]["nodeName"] = json!(situation.list_node);
     }
     json!({ "apiVersion": "v1", "kind": "PodList", "metadata": { "resourceVersion": "7" }, "items": items })
 }

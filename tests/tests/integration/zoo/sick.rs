@@ -3,6 +3,7 @@
 use super::expect::finds;
 use super::healthy::{five, kubevirt, second};
 use super::situation::{Api, Device, InCri, Listed, Other, Pod, Situation, Source, network};
+use super::tables;
 
 pub(super) fn rows() -> Vec<Situation> {
     let all = [
@@ -14,6 +15,7 @@ pub(super) fn rows() -> Vec<Situation> {
         order(),
         leftovers(),
         cables(),
+        tables::sick(),
     ];
     all.concat()
 }

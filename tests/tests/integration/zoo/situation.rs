@@ -175,6 +175,8 @@ pub(super) struct Pod {
     pub(super) scope: String,
     /// It has a namespace of its own.
     pub(super) spaced: bool,
+    /// The node that the API has it on, if that is not the list's.
+    pub(super) node: Option<&'static str>,
     /// Default routes besides the pod network's: a device and its gateway.
     pub(super) routes: Vec<(&'static str, &'static str)>,
     /// It has the gateway's permanent entry, if its CNI writes one.
@@ -622,6 +624,7 @@ impl Pod {
             cgroup: None,
             scope: String::from("{id}"),
             spaced: true,
+            node: None,
             routes: Vec::new(),
             neighbour: true,
         };
@@ -775,6 +778,12 @@ impl Pod {
     pub(super) fn elsewhere(self) -> Self {
         let this = self.uncached().unreserved().in_cri(InCri::Gone);
         this.empty().unspaced()
+    }
+
+    /// The API has it on this node.
+    pub(super) fn on(mut self, node: &'static str) -> Self {
+        self.node = Some(node);
+        self
     }
 
     /// Its namespace is gone.

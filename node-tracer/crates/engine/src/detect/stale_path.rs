@@ -7,9 +7,10 @@
 //!
 //! | entry | whose it is | harm |
 //! |---|---|---|
-//! | rule for X | an earlier pod's: a later rule of the same selector names another table | without it, packets of the pod that has X take another way |
+//! | rule for X | an earlier pod's: a later rule of the same selector names another table, and the pod has one such rule | without it, packets of the pod that has X take another way |
 //! | rule for X | libcni's cache has it for a sandbox that is gone; or its veth is gone | the next pod that gets X goes by its table |
-//! | route to X | a ghost's veth, or one that leads to no pod | without it, packets for the pod that has X, here or on another node, take another way |
+//! | route to X | a ghost's veth, or one that leads to no pod; or an ipvlan device's that pods share, as libcni's cache has X for a sandbox that is gone | without it, packets for the pod that has X, here or on another node, take another way |
+//! | permanent neighbour X | libcni's cache has it, with its MAC, for a sandbox that is gone | the next pod that gets X is not reached |
 //! | neighbour X | of another device: its MAC is none of the pod that has X | frames for that pod go to nobody, or to another |
 //!
 //! Whether the way is another one the kernel's own rules decide ([`paths`]).
@@ -41,7 +42,7 @@ use crate::{
         },
         fitting, heard, is_routable, netns_of, pod_of, unfound, unread,
     },
-    model::{Model, calls::AttachmentCalls, netns::NetnsEntry},
+    model::{Model, calls::AttachmentCalls, netns::NetnsEntry, pods::PodPresence},
 };
 use event::{
     Attachment, Device, Netns, Pod,
@@ -66,6 +67,11 @@ const MENDED: Duration = Duration::from_secs(15);
 pub const PAUSE: Duration = Duration::from_secs(1);
 /// With fewer entries they are judged at every event.
 const MANY: usize = 512;
+
+/// Priorities at which a CNI enters one rule for each address and selector: AWS VPC
+/// CNI (512, 1536), Terway (512, 2048) and Cilium (20, 110, 111). Others enter several
+/// on purpose, as OVN-Kubernetes does for a pod behind two EgressServices (5000).
+const ONE_EACH: [u32; 6] = [20, 110, 111, 512, 1_536, 2_048];
 
 /// Stands for what is outside the cluster: nothing has a route to it alone
 /// (RFC 5737, RFC 3849).
@@ -278,8 +284,19 @@ impl<'v, 'a> Search<'v, 'a> {
     fn holder(&self, address: IpAddr) -> Option<&'a NetnsEntry> {
         let rightful = paths::rightful(self.view, address);
         let [only] = rightful[..] else { return None };
-        let is_given = || own::is_named(self.view.model, only, address);
-        (!only.host && only.sandbox.pod.is_some() && is_given()).then_some(only)
+        self.is_given(only, address).then_some(only)
+    }
+
+    /// Whether a pod has been given an address, and something shows that it lives.
+    fn is_given(&self, entry: &NetnsEntry, address: IpAddr) -> bool {
+        let model = self.view.model;
+        let is_ready = || {
+            let id = entry.sandbox.id.as_deref()?;
+            heard(model)?.of_container(id)?.ready
+        };
+        let lives = || entry.sandbox.presence == PodPresence::Listed || is_ready() == Some(true);
+        let named = || own::is_named(model, entry, address);
+        !entry.host && entry.sandbox.pod.is_some() && lives() && named()
     }
 
     /// Whether nobody is known to have an address, and nobody can be hidden.
@@ -309,7 +326,7 @@ impl<'v, 'a> Search<'v, 'a> {
         };
         let later = self.successor(rule);
         if let Some(holder) = self.holder(address) {
-            let later = later?;
+            let later = later.filter(|_| self.is_earlier(rule, holder, address))?;
             let ways = self.ways_of(rule, holder, address)?;
             return Some(stale(
                 Owner::Earlier(later),
@@ -324,8 +341,7 @@ impl<'v, 'a> Search<'v, 'a> {
             let name = rule.iif.as_deref().filter(|_| rule.detached)?;
             cni_of_name(name).map(Owner::Device)
         };
-        let left_over = self.owners.of(rule, address);
-        let owner = left_over.or_else(device)?;
+        let owner = self.owner_of(rule, address).or_else(device)?;
         match self.elsewhere.get(&address) {
             None => Some(stale(owner, Victim::Next, None)),
             Some(pod) => {
@@ -338,6 +354,40 @@ impl<'v, 'a> Search<'v, 'a> {
                 Some(stale(owner, Victim::There(pod), Some(ways)))
             }
         }
+    }
+
+    /// The attachment that is gone and that a rule is left over of.
+    fn owner_of(&self, rule: &PolicyRule, address: IpAddr) -> Option<Owner<'a>> {
+        self.owners.of(address, self.node.known.rule_since(rule))
+    }
+
+    /// Whether a rule that is older than one of the same selector is not the pod's own.
+    fn is_earlier(&self, rule: &PolicyRule, holder: &NetnsEntry, address: IpAddr) -> bool {
+        let before = || holder.created && self.node.known.rule_since(rule) < holder.seen;
+        let is_by_kind = ONE_EACH.contains(&rule.priority) || before();
+        (is_by_kind || self.owner_of(rule, address).is_some()) && self.is_latest(holder, address)
+    }
+
+    /// Whether a holder got the address after all others that are known: the later of
+    /// two rules is its own.
+    fn is_latest(&self, holder: &NetnsEntry, address: IpAddr) -> bool {
+        let model = self.view.model;
+        let got = |entry| {
+            let held = model.netns.held_at(entry, address);
+            let times = held.map(|it| it.made.or((!it.found).then_some(it.since)));
+            times.max().flatten()
+        };
+        // Who had it at the first look got it at any time, or with its ADD.
+        let add = || {
+            let its = model.cni.of_container(holder.sandbox.id.as_deref()?);
+            let its = its.filter(|it| it.ips.contains(&address));
+            its.map(|it| it.written).max()
+        };
+        let own = got(holder).or_else(add);
+        let is_later = |other| own.is_none() || got(other).is_none_or(|it| Some(it) >= own);
+        let others = model.netns.with_address(address);
+        let mut others = others.filter(|other| other.serial != holder.serial);
+        !others.any(is_later) && !owners::is_given_later(self.view, address, holder, own)
     }
 
     /// The rule of the same priority and selector that was entered after this one.
@@ -433,17 +483,25 @@ impl<'v, 'a> Search<'v, 'a> {
             return None;
         }
         let device = self.node.wiring.device(route.device?)?;
-        if !device.is_veth() {
-            return None;
-        }
-        let end = self.view.veth_pairs().other_end(self.node.entry, device);
-        let owner = match end {
-            Some(end) if paths::is_over(self.view, end.entry) => Owner::Ghost(end.entry),
-            Some(_) => return None,
-            None if self.view.orphans().has(self.node.entry, device) => Owner::Orphan,
-            None => return None,
+        let owner = if device.is_veth() {
+            let end = self.view.veth_pairs().other_end(self.node.entry, device);
+            match end {
+                Some(end) if paths::is_over(self.view, end.entry) => Owner::Ghost(end.entry),
+                None if self.view.orphans().has(self.node.entry, device) => Owner::Orphan,
+                Some(_) | None => return None,
+            }
+        } else {
+            // The node's own slave of an ENI, which all pods of it share (Terway).
+            let is_shared = device.kind.as_deref() == Some("ipvlan");
+            if !is_shared || !self.is_nobodys(address) {
+                return None;
+            }
+            let since = self.node.known.route_since(route);
+            self.owners.of(address, since)?
         };
-        let victim = match self.holder(address) {
+        // Whichever of several has the address: no living pod is behind the device.
+        let mut holders = paths::rightful(self.view, address).into_iter();
+        let victim = match holders.find(|it| self.is_given(it, address)) {
             Some(holder) => Victim::Here(holder),
             None => Victim::There(self.elsewhere.get(&address)?),
         };
@@ -469,8 +527,20 @@ impl<'v, 'a> Search<'v, 'a> {
         if matches!(neighbour.state.as_str(), "failed" | "incomplete" | "none") {
             return None;
         }
-        let holder = self.holder(address)?;
         let since = self.node.known.neighbour_since(dated);
+        let Some(holder) = self.holder(address) else {
+            // What is permanent stands there when the next pod gets the address.
+            let is_elsewhere = self.elsewhere.contains_key(&address);
+            let waits = lasts(dated) && !is_elsewhere && self.is_nobodys(address);
+            let owner = waits.then(|| self.owners.of_mac(address, mac, since));
+            return owner.flatten().map(|owner| Stale {
+                entry: Found::Neighbour(dated),
+                address,
+                owner,
+                victim: Victim::Next,
+                ways: None,
+            });
+        };
         let is_old = |at: Timestamp| self.node.known.followed && at <= since;
         let Some(wiring) = &holder.wiring else {
             self.unlooked.borrow_mut().insert(holder.id);
@@ -731,6 +801,29 @@ impl<'v, 'a> Search<'v, 'a> {
         if matches!(stale.owner, Owner::LeftOver(_)) && heard(self.view.model).is_none() {
             unknown.push(String::from(
                 "whether the runtime removes the sandbox just now",
+            ));
+        }
+        if let Victim::Here(holder) = stale.victim
+            && holder.sandbox.presence != PodPresence::Listed
+        {
+            unknown.push(format!(
+                "whether {} is still in the API",
+                label(self.view.model, holder)
+            ));
+        }
+        let is_here = matches!(stale.victim, Victim::Here(_));
+        if is_here && !self.is_whole {
+            unknown.push(format!(
+                "whether a netns that was not found or read has {}, too",
+                stale.address
+            ));
+        }
+        let model = self.view.model;
+        let is_cache_read =
+            model.cni.attachments_at().is_some() && model.failure("libcni").is_none();
+        if matches!(stale.owner, Owner::Earlier(_)) && !is_cache_read {
+            unknown.push(String::from(
+                "whether a pod that is gone got the address later: libcni's cache was not read",
             ));
         }
         if matches!(stale.victim, Victim::Next) {

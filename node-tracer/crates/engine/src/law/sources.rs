@@ -15,6 +15,7 @@ use crate::model::netns::NETNS;
 use event::{
     Address, Attachment, Device, Event, Neighbour, Network, Pod, PodRef, Reservation,
     ReservationHolder, Route, RuntimeContainer, RuntimeSandbox, Store, StoreKind, Task, What,
+    forwarding::{DatedNeighbour, Forwarding, MAIN_TABLE, PolicyRule, TableRoute},
     testing as story,
     testing::{at, ns, s, task},
 };
@@ -404,6 +405,74 @@ impl SourceView<'_> {
             told.push(event);
         }
         told.push(story::devices(time, 1, &devices, &routes, &[]));
+        told.push(story::forwards(time, 1, &self.tables()));
+    }
+
+    /// The node's rules, routes and neighbours: those of each pod, as a CNI of ENIs
+    /// enters them, with what a DEL that never came has left; those for others'.
+    pub(super) fn tables(&self) -> Forwarding {
+        let default = |table, device| TableRoute {
+            gateway: Some(story::GATEWAY),
+            ..story::table_route(table, "0.0.0.0/0", device)
+        };
+        let mut tables = Forwarding {
+            rules: story::kernels_rules(),
+            routes: vec![default(MAIN_TABLE, 2), default(2, 3), default(3, 4)],
+            ..Forwarding::default()
+        };
+        let single = |address| Some((IpAddr::from(address), 32));
+        let mut own: Vec<_> = self.sandboxes().map(|(_, sandbox)| sandbox).collect();
+        own.retain(|it| it.primary.link == Link::Routed && (it.lives() || it.cached));
+        own.sort_by_key(|sandbox| sandbox.made);
+        for sandbox in own {
+            let address = sandbox.primary.address;
+            tables.rules.extend([
+                PolicyRule {
+                    priority: 512,
+                    to: single(address),
+                    table: MAIN_TABLE,
+                    ..PolicyRule::default()
+                },
+                PolicyRule {
+                    priority: 1_536,
+                    from: single(address),
+                    table: 2 + sandbox.inode % 2,
+                    ..PolicyRule::default()
+                },
+            ]);
+            let device = match sandbox.lives() {
+                true => host_end(sandbox.inode, index(sandbox)),
+                false => CNI0,
+            };
+            tables.neighbours.push(DatedNeighbour {
+                neighbour: Neighbour {
+                    address: IpAddr::from(address),
+                    device,
+                    mac: Some(mac(sandbox.inode)),
+                    state: String::from("permanent"),
+                },
+                confirmed: None,
+            });
+            if sandbox.lives() {
+                tables
+                    .routes
+                    .retain(|route| Some(route.to) != single(address));
+                let to = IpAddr::from(address).to_string();
+                let route = story::table_route(MAIN_TABLE, &to, device);
+                tables.routes.push(route);
+            }
+        }
+        for far in 1..3 {
+            tables.rules.extend([2, 3].map(|table| PolicyRule {
+                priority: 6_000,
+                from: single([10, 2, 0, far]),
+                table,
+                ..PolicyRule::default()
+            }));
+        }
+        tables.rules.sort_by_key(|rule| rule.priority);
+        tables.rules.dedup();
+        tables
     }
 
     fn tasks(&self, pod: &TruePod, sandbox: &TrueSandbox) -> Vec<Task> {

@@ -45,6 +45,19 @@ fn what_a_fuzzer_found_once_stays_found() {
     }
 }
 
+#[test]
+fn some_nodes_have_stale_entries_in_their_tables() {
+    let has_some = |seen: VerdictsOf| {
+        let seeds = (0..NODES).map(|seed| seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut nodes = seeds.map(|seed| Truth::any(&mut Dice::Seed(seed)));
+        nodes.any(|truth| {
+            let last = seen(&truth, &Missing::new()).pop().unwrap_or_default();
+            last.found.keys().any(|(rule, _)| *rule == Rule::StalePath)
+        })
+    };
+    assert!(has_some(scanned) && has_some(traced));
+}
+
 /// What stands behind every foreign name.
 const HOSTILE: &str = "$(touch pwn);`id`'";
 

@@ -84,6 +84,11 @@ impl SourceView<'_> {
             told.push((time, self.change(time)));
         }
         told.push((LOOK, self.at(self.truth).store(LOOK)));
+        for event in told.iter_mut().flat_map(|(_, events)| events) {
+            if let What::NetnsForwarding { followed, .. } = &mut event.what {
+                *followed = true;
+            }
+        }
         told
     }
 
@@ -139,6 +144,11 @@ impl SourceView<'_> {
                     now.over(pod, sandbox, time, &mut told);
                 }
             }
+        }
+        if !self.missing.contains_key(&Source::Host) {
+            // The devices are read with the tables.
+            told.extend(now.devices(&BTreeSet::from([story::ns(1)]), time));
+            told.push(story::forwards(time, 1, &now.tables()));
         }
         told.extend(now.cri(time));
         if self.missing.contains_key(&Source::Calls) {

@@ -218,6 +218,15 @@ impl Truth {
         truth
     }
 
+    /// Sandboxes that no pod that runs needs any more.
+    pub(super) fn over(&self) -> impl Iterator<Item = &TrueSandbox> {
+        self.pods.iter().flat_map(|pod| {
+            let runs = matches!(pod.life, Life::Running | Life::Static(_));
+            let newest = pod.sandboxes.len().saturating_sub(usize::from(runs));
+            &pod.sandboxes[..newest]
+        })
+    }
+
     /// An address is reserved for one at a time: for the one who got it last, or,
     /// once that is given back, for nobody.
     pub(super) fn give_back(&mut self) {

@@ -292,6 +292,13 @@ impl AttachmentCalls {
         ips
     }
 
+    /// MAC addresses of the devices that its ADD has made in the sandbox.
+    pub fn macs(&self) -> impl Iterator<Item = &str> {
+        let made = self.results().flat_map(|result| &result.interfaces);
+        let made = made.filter(|it| it.sandbox.is_some());
+        made.filter_map(|it| it.mac.as_deref())
+    }
+
     fn results(&self) -> impl Iterator<Item = &CniResult> {
         self.chain()
             .filter_map(|plugin| plugin.add.as_ref()?.success()?.result.as_ref())

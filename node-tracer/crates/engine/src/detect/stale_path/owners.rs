@@ -16,7 +16,7 @@ use crate::{
         netns::{KnownForwarding, NetnsEntry},
     },
 };
-use event::{Attachment, clock::Timestamp, forwarding::PolicyRule};
+use event::{Attachment, clock::Timestamp};
 
 /// A trace reads what has changed so much later, at most.
 const LAG: Duration = Duration::from_secs(10);
@@ -88,25 +88,33 @@ impl<'a> Owners<'a> {
         }
     }
 
-    /// Who had an address, if this rule for it is of his time.
-    pub(super) fn of(&self, rule: &PolicyRule, address: IpAddr) -> Option<Owner<'a>> {
-        let since = || self.known.rule_since(rule);
+    /// Who had an address, if an entry for it that is known since then is of his time.
+    pub(super) fn of(&self, address: IpAddr, since: Timestamp) -> Option<Owner<'a>> {
         let cached = self.cached.get(&address).copied();
-        let cached = cached.filter(|_| !self.known.followed || since() <= self.listed);
+        let cached = cached.filter(|_| !self.known.followed || since <= self.listed);
         let called = || {
             let (over, calls) = *self.called.get(&address)?;
             let is_its = match over {
-                Over::Forgotten(gone) => since() <= gone.plus(LAG),
+                Over::Forgotten(gone) => since <= gone.plus(LAG),
                 // Its own DEL takes away what its ADD has entered, and no more.
                 Over::Deleted(gone) => {
-                    calls.first <= since()
-                        && self.known.first < since()
-                        && since() <= gone.plus(LAG)
+                    calls.first <= since && self.known.first < since && since <= gone.plus(LAG)
                 }
             };
             is_its.then_some(Owner::Called(calls))
         };
         cached.map(Owner::LeftOver).or_else(called)
+    }
+
+    /// The same if his device had this MAC address.
+    pub(super) fn of_mac(&self, address: IpAddr, mac: &str, since: Timestamp) -> Option<Owner<'a>> {
+        let owner = self.of(address, since)?;
+        let is_its = match owner {
+            Owner::LeftOver(attachment) => is_mac(attachment.mac.as_deref(), mac),
+            Owner::Called(calls) => calls.macs().any(|its| is_mac(Some(its), mac)),
+            _ => false,
+        };
+        is_its.then_some(owner)
     }
 
     pub(super) fn is_busy(&self, address: IpAddr) -> bool {
@@ -116,6 +124,47 @@ impl<'a> Owners<'a> {
     pub(super) fn is_busy_in(&self, entry: &NetnsEntry) -> bool {
         self.busy_in.contains(&entry.id.inode)
     }
+}
+
+/// Whether an address was given to another sandbox than this one, after a time if that
+/// is known: by CNI, CRI or the list of this node's pods.
+pub(super) fn is_given_later(
+    view: &View<'_>,
+    address: IpAddr,
+    holder: &NetnsEntry,
+    time: Option<Timestamp>,
+) -> bool {
+    let (model, node) = (view.model, view.settings.node.as_str());
+    let is_later = |given| time.is_none_or(|time| given > time);
+    let (own, uid) = (holder.sandbox.id.as_deref(), holder.sandbox.uid());
+    let mut cached = model.cni.attachments().filter(|it| is_later(it.written));
+    let mut called = model.calls.attachments();
+    let lists = model.runtime.lists();
+    let mut listed = lists.flat_map(|list| list.sandboxes());
+    let pods = model
+        .pods
+        .list()
+        .map(|list| list.pods())
+        .unwrap_or_default();
+    cached.any(|it| Some(it.container_id.as_str()) != own && it.ips.contains(&address))
+        || called.any(|it| {
+            let is_other = Some(it.container_id.as_str()) != own;
+            is_other && it.added().is_some_and(is_later) && it.ips().contains(&address)
+        })
+        || listed.any(|it| {
+            let is_other = Some(it.id.as_str()) != own && !it.host_network;
+            is_other && it.created.is_none_or(is_later) && it.ips.contains(&address)
+        })
+        || pods.iter().any(|pod| {
+            let is_here = pod.node.as_deref().is_none_or(|it| it == node);
+            let runs = pod.phase.as_deref() == Some("Running") && !pod.host_network;
+            let is_other = uid.is_none_or(|uid| !pod.uids.iter().any(|it| it == uid));
+            is_here && runs && is_other && pod.ips.contains(&address)
+        })
+}
+
+fn is_mac(its: Option<&str>, mac: &str) -> bool {
+    its.is_some_and(|its| its.eq_ignore_ascii_case(mac))
 }
 
 /// Whether an attachment has certainly ended.

@@ -1,6 +1,7 @@
 //! Tables as ip(8) prints them, healthy ones of many CNIs, and stale entries among
 //! them.
 
+mod others;
 mod traced;
 
 use std::collections::BTreeMap;
@@ -96,7 +97,7 @@ impl Story {
             words.get(at + 1).copied()
         };
         match what {
-            "device" => drop(self.device(words[0], None)),
+            "device" => drop(self.device(words[0], words.get(1).copied())),
             "bridge" => drop(self.device(words[0], Some("bridge"))),
             "pod" | "port" => self.veth(words),
             "orphan" => {
@@ -107,8 +108,10 @@ impl Story {
                 self.veth(words);
                 self.listed.pop();
             }
-            "ipvlan" => self.ipvlan(words),
-            "second" => self.second(words),
+            "ipvlan" | "macvlan" => self.stacked(what, words),
+            "second" => self.second(words[0], words[1], words[2]),
+            "nic" => self.second(words[0], "", words[1]),
+            "cable" => self.cable(words),
             "takes" => self.takes(words[0], "eth0"),
             "elsewhere" => {
                 let name = format!("far-{}", words[0]);
@@ -121,12 +124,17 @@ impl Story {
             "gone" => {
                 let mut cached = attachment("dead", None, 0, 10);
                 cached.ips = vec![address(words[0])];
+                cached.written = s(1);
+                cached.mac = words.get(1).map(|mac| (*mac).to_owned());
                 cached.netns_path = String::from("/run/netns/cni-gone");
                 self.gone.push(cached);
             }
             "rule" => self.rules.push(PolicyRule {
                 priority: words[0].trim_end_matches(':').parse().unwrap(),
-                ipv6: words.iter().any(|word| word.matches(':').count() > 1),
+                ipv6: words
+                    .iter()
+                    .any(|word| *word == "inet6" || word.matches(':').count() > 1),
+                narrower: after("ipproto").or(after("sport")).is_some(),
                 from: after("from").and_then(prefix),
                 to: after("to").and_then(prefix),
                 iif: after("iif").map(str::to_owned),
@@ -216,30 +224,65 @@ impl Story {
         );
     }
 
-    fn ipvlan(&mut self, words: &[&str]) {
+    fn stacked(&mut self, kind: &str, words: &[&str]) {
         let link = self.indexes[words[1]];
         self.netns(
             words[0],
             Device {
-                kind: Some(String::from("ipvlan")),
+                kind: Some(kind.to_owned()),
                 mac: Some(words[2].to_owned()),
                 ..veth(3, "eth0", link)
             },
         );
     }
 
-    /// Another device of the last pod, with an address.
-    fn second(&mut self, words: &[&str]) {
-        if let Some(event::What::NetnsDevices { devices, .. }) =
-            self.pods.last_mut().map(|event| &mut event.what)
-        {
-            devices.push(Device {
-                kind: Some(words[1].to_owned()),
-                mac: Some(words[2].to_owned()),
-                ..veth(4, "net1", 2)
-            });
+    /// Gives the last pod another device; its index and its name.
+    fn add_device(&mut self, device: impl FnOnce(u32) -> Device) -> (u32, String) {
+        let its = self.pods.iter_mut().rev();
+        let mut lists = its.filter_map(|event| match &mut event.what {
+            event::What::NetnsDevices { devices, .. } => Some(devices),
+            _ => None,
+        });
+        let devices = lists.next().unwrap();
+        let index = devices.len() as u32 + 3;
+        let name = format!("net{}", devices.len());
+        devices.push(Device {
+            index,
+            name: name.clone(),
+            ..device(index)
+        });
+        (index, name)
+    }
+
+    /// Another device of the last pod, with an address; one without a kind is
+    /// hardware.
+    fn second(&mut self, address: &str, kind: &str, mac: &str) {
+        let (_, name) = self.add_device(|index| Device {
+            mac: Some(mac.to_owned()),
+            ..match kind {
+                "" => physical(index, ""),
+                kind => Device {
+                    kind: Some(kind.to_owned()),
+                    ..veth(index, "", 2)
+                },
+            }
+        });
+        self.takes(address, &name);
+    }
+
+    /// Another veth of the last pod.
+    fn cable(&mut self, words: &[&str]) {
+        let nsid = self.devices.iter().rev().find_map(|it| it.link_nsid);
+        let here = self.device(words[0], Some("veth")).index;
+        let (there, name) = self.add_device(|index| Device {
+            mac: Some(words[1].to_owned()),
+            ..veth(index, "", here)
+        });
+        let end = self.devices.last_mut().unwrap();
+        (end.link, end.link_nsid) = (Some(there), nsid.or(Some(here as i32)));
+        if let Some(address) = words.get(2) {
+            self.takes(address, &name);
         }
-        self.takes(words[0], "net1");
     }
 
     /// The last pod has an address on a device that nobody has given it.
@@ -308,7 +351,7 @@ fn healthy() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 #[test]
 fn what_cnis_keep_on_purpose_is_no_finding() {
-    assert_eq!(healthy().count(), 19);
+    assert_eq!(healthy().count(), 35);
     for (name, text) in healthy() {
         assert_eq!(findings(text), [], "{name}");
     }
@@ -362,6 +405,29 @@ fn two_rules_that_lead_the_same_way_harm_nobody() {
         let text = AWS.replace("rule 1536", &format!("{other}\nrule 1536"));
         assert_eq!(findings(&text), [], "{other}");
     }
+}
+
+#[test]
+fn where_cnis_enter_several_rules_for_a_pod_the_older_one_is_stale_if_its_owner_is_gone() {
+    let two = AWS.replace("rule 1536", "rule 1536: from 10.0.0.5 lookup 3\nrule 1536");
+    for priority in [8, 1_000, 5_000, 6_000] {
+        let two = two.replace("1536", &priority.to_string());
+        assert_eq!(findings(&two), [], "{priority}");
+        let found = only(&format!("{two}gone 10.0.0.5"));
+        assert_eq!(entry(&found), format!("{priority}: from 10.0.0.5 lookup 3"));
+    }
+}
+
+#[test]
+fn where_a_ghost_got_the_address_later_the_older_rule_is_the_pods_own() {
+    let two = AWS.replace("rule 1536", "rule 1536: from 10.0.0.5 lookup 3\nrule 1536");
+    assert_eq!(findings(&two).len(), 1);
+    let ghost = "ghost 10.0.0.5 eni9a2b3c4d5e6 5e:00:00:00:00:09";
+    assert_eq!(findings(&format!("{two}{ghost}")), []);
+    // So is it where a later pod is gone altogether.
+    let mut story = Story::of(&format!("{two}gone 10.0.0.5"));
+    story.gone[0].written = s(10);
+    assert_eq!(story.findings(), []);
 }
 
 #[test]
@@ -459,6 +525,50 @@ fn a_neighbour_with_the_mac_of_nobody_in_the_pod_is_stale() {
     let lasting = only(&with("5e:00:00:00:00:99", "permanent"));
     assert_eq!(lasting.severity, Severity::Critical);
     assert_eq!(findings(&with("5e:00:00:00:00:99", "failed")), []);
+}
+
+#[test]
+fn a_permanent_neighbour_of_a_sandbox_that_is_gone_waits_for_the_next_pod() {
+    let entry = "neigh 10.0.0.9 dev eth0 lladdr 5e:00:00:00:00:09 permanent\n";
+    let gone = "gone 10.0.0.9 5E:00:00:00:00:09\n";
+    let found = only(&format!("{AWS}{entry}{gone}"));
+    assert_eq!(found.severity, Severity::Warning);
+    assert_eq!(
+        found.title,
+        "a stale neighbour for 10.0.0.9 waits for the next pod"
+    );
+    for (why, text) in [
+        ("whose it is", String::from(entry)),
+        (
+            "another MAC",
+            format!("{entry}gone 10.0.0.9 5e:00:00:00:00:08"),
+        ),
+        (
+            "asked again",
+            format!("{gone}{}", entry.replace("permanent", "stale")),
+        ),
+        ("another node's", format!("{entry}{gone}elsewhere 10.0.0.9")),
+    ] {
+        assert_eq!(findings(&format!("{AWS}{text}")), [], "{why}");
+    }
+}
+
+#[test]
+fn a_route_into_a_shared_slave_hides_the_pod_that_has_the_address_now() {
+    let (_, terway) = healthy()
+        .find(|(name, _)| *name == "terway-ipvlan")
+        .unwrap();
+    let route = "route 10.0.0.9 dev ipvl_3\nelsewhere 10.0.0.9\n";
+    assert_eq!(findings(&format!("{terway}\n{route}")), [], "nobody's");
+    let found = only(&format!("{terway}\n{route}gone 10.0.0.9"));
+    assert_eq!(
+        found.title,
+        "a stale route keeps 10.0.0.9 of node-2 from this node"
+    );
+    assert_eq!(
+        remove(&found),
+        "ip route del 10.0.0.9/32 dev ipvl_3 table 254"
+    );
 }
 
 #[test]

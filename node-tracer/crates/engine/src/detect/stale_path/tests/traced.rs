@@ -16,12 +16,13 @@ pub(super) fn traced(text: &str) -> Vec<Event> {
 
 /// The node's tables of a text, as they are read at a time.
 fn tables(text: &str, seconds: i64) -> Vec<Event> {
-    let events = traced(text).into_iter();
-    let tables = events.filter(|event| {
-        matches!(&event.what, What::NetnsForwarding { netns, .. } | What::NetnsDevices { netns, .. }
-            if *netns == ns(1))
-    });
+    let tables = traced(text).into_iter().filter(tables_of_node);
     tables.map(|event| at(seconds, event.what)).collect()
+}
+
+fn tables_of_node(event: &Event) -> bool {
+    matches!(&event.what, What::NetnsForwarding { netns, .. } | What::NetnsDevices { netns, .. }
+        if *netns == ns(1))
 }
 
 /// A node that is traced, and whose pods are looked at when that is asked for.
@@ -186,6 +187,25 @@ fn whose_a_rule_was_is_known_from_the_add_that_was_seen() {
         "{:#?}",
         found.evidence
     );
+}
+
+#[test]
+fn a_rule_that_is_older_than_the_pods_namespace_is_another_pods() {
+    let rule = "rule 1000: from 10.0.0.8 lookup 3\n";
+    let next = "pod 10.0.0.8 eni8a2b3c4d5e6 5e:00:00:00:00:08\n";
+    let second = "rule 1000: from 10.0.0.8 lookup 2\n";
+    let of = |at_first: &str| {
+        let mut node = node(AWS);
+        node.tell_all(&tables(&format!("{AWS}{at_first}"), 190));
+        node.tell(created(200, 104));
+        let pod = traced(&format!("{AWS}{next}")).into_iter();
+        let its = pod.filter(|it| !tables_of_node(it));
+        node.tell_all(&its.map(|it| at(202, it.what)).collect::<Vec<_>>());
+        node.tell_all(&tables(&format!("{AWS}{next}{rule}{second}"), 203));
+        told(&mut node, 300).len()
+    };
+    assert_eq!(of(rule), 1);
+    assert_eq!(of(""), 0, "both can be the pod's own");
 }
 
 #[test]
