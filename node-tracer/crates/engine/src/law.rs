@@ -490,6 +490,8 @@ fn is_so_anyway(truth: &Truth, rule: Rule, subject: &Subject, missing: &Missing)
         Rule::DuplicateAddress | Rule::GhostSandbox => {
             is_old && its.any(|sandbox| sandbox.lives() && is_shared(sandbox))
         }
+        // What a DEL has freed is explained by it; that none was seen is said.
+        Rule::UnreservedAddress => missing.contains_key(&Source::Calls),
         // Whether a holder is the only one, lives, and got the address last: what is
         // missing of that is said with it.
         Rule::StalePath => {

@@ -154,9 +154,16 @@ impl<'a> Unreserved<'a> {
         {
             return None;
         }
-        // Who has an address that another one on this node has, too, is the matter
-        // of duplicate-address.
-        if !conflicts::other_owners(view, entry, address).is_empty() {
+        // Whose an address is that two have on this node is the matter of
+        // duplicate-address, also where their networks cannot be told apart.
+        let is_other_pods = |other: &&NetnsEntry| {
+            other.serial != entry.serial
+                && (other.sandbox.id.is_some() || other.sandbox.pod.is_some())
+        };
+        let mut others = model.netns.with_address(address);
+        if others.any(|other| is_other_pods(&other))
+            || !conflicts::other_owners(view, entry, address).is_empty()
+        {
             return None;
         }
         let allocator = ipam::named_giver(view, entry, address)?;

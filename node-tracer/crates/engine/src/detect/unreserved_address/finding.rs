@@ -42,7 +42,7 @@ impl Unreserved<'_> {
             addresses: vec![address],
             holders: holders_of(view.model, entry),
             evidence: self.evidence(view),
-            unknown: self.unknown(),
+            unknown: self.unknown(view),
             advice: self.advice(view),
             detail: Detail {
                 first_seen: !self.answer.is_news,
@@ -93,9 +93,15 @@ impl Unreserved<'_> {
         claims
     }
 
-    fn unknown(&self) -> Vec<String> {
+    fn unknown(&self, view: &View<'_>) -> Vec<String> {
         let address = self.address;
         let mut unknown = Vec::new();
+        let id = self.entry.sandbox.id.as_deref().unwrap_or_default();
+        if view.model.calls.of_container(id).next().is_none() {
+            unknown.push(String::from(
+                "whether a CNI DEL has freed it: no call of this sandbox was seen (trace sees them)",
+            ));
+        }
         if !self.answer.is_news {
             unknown.push(format!("since when {address} is not reserved for this pod"));
         }
