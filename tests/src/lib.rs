@@ -26,7 +26,7 @@
 //! | [`journald`] | a systemd-journald of one's own |
 //! | [`terminal`] | a pseudo terminal |
 //! | [`paste`] | a root's shell on a node, for the commands of advice |
-//! | [`tracer`], [`look`] | the tracer under test: running, or one look |
+//! | [`tracer`], [`snapshot_run`] | the tracer under test: running, or one run to its end |
 //! | [`links`] | BPF links of a process, and what others can do to them |
 //! | [`rights`] | programs with fewer rights than root has |
 //! | [`harness`] | runs the integration tests |

@@ -59,8 +59,11 @@ pub(crate) fn problems() -> anyhow::Result<Vec<String>> {
                 .iter()
                 .any(|it| kind == *it)
         });
+        let is_code = path
+            .extension()
+            .is_some_and(|kind| kind == "rs" || kind == "html");
         let stem = path.file_stem().and_then(|stem| stem.to_str());
-        if stem.is_some_and(|stem| VAGUE.contains(&stem)) {
+        if is_code && stem.is_some_and(|stem| VAGUE.contains(&stem)) {
             problems.push(format!("{}: name it after what is in it", path.display()));
         }
         if !is_read || path == Path::new(file!()) {

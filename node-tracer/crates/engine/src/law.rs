@@ -490,8 +490,12 @@ fn is_so_anyway(truth: &Truth, rule: Rule, subject: &Subject, missing: &Missing)
         Rule::DuplicateAddress | Rule::GhostSandbox => {
             is_old && its.any(|sandbox| sandbox.lives() && is_shared(sandbox))
         }
-        // What a DEL has freed is explained by it; that none was seen is said.
-        Rule::UnreservedAddress => missing.contains_key(&Source::Calls),
+        // What a DEL has freed is explained by it, and an address that two have is
+        // another rule's: that a call or a namespace could not be seen is said.
+        Rule::UnreservedAddress => {
+            let hiding = [Source::Calls, Source::Visits, Source::Host];
+            hiding.iter().any(|source| missing.contains_key(source))
+        }
         // Whether a holder is the only one, lives, and got the address last: what is
         // missing of that is said with it.
         Rule::StalePath => {

@@ -4,7 +4,8 @@ use super::{DEFAULT, Unreserved};
 use crate::detect::{
     Command, View, cordon, evidence,
     facts::{command::is_plain, common::label, ipam},
-    holders_of, joined, kubectl_words, netns_of, pod_of, shell_word, short_id, uncordon,
+    holders_of, joined, kubectl_words, netns_of, pod_of, shell_word, short_id, uncordon, unfound,
+    unread,
 };
 use event::{
     StoreKind,
@@ -119,9 +120,11 @@ impl Unreserved<'_> {
             });
         }
         if self.holder.is_some() {
-            unknown.push(String::from(
-                "whether the other one uses it: no other netns on this node has it",
-            ));
+            let why = match unfound(view.model).is_none() && unread(view) == 0 {
+                true => "no other netns on this node has it",
+                false => "not every netns of this node could be read",
+            };
+            unknown.push(format!("whether the other one uses it: {why}"));
         }
         unknown
     }
