@@ -490,12 +490,9 @@ fn is_so_anyway(truth: &Truth, rule: Rule, subject: &Subject, missing: &Missing)
         Rule::DuplicateAddress | Rule::GhostSandbox => {
             is_old && its.any(|sandbox| sandbox.lives() && is_shared(sandbox))
         }
-        // What a DEL has freed is explained by it, and an address that two have is
-        // another rule's: that a call or a namespace could not be seen is said.
-        Rule::UnreservedAddress => {
-            let hiding = [Source::Calls, Source::Visits, Source::Host];
-            hiding.iter().any(|source| missing.contains_key(source))
-        }
+        // A call explains it, or another namespace that has the address: that these
+        // could not be seen is said.
+        Rule::UnreservedAddress => its.any(|sandbox| sandbox.lives() && !sandbox.reserved),
         // Whether a holder is the only one, lives, and got the address last: what is
         // missing of that is said with it.
         Rule::StalePath => {

@@ -287,14 +287,19 @@ impl<'v, 'a> Search<'v, 'a> {
         self.is_given(only, address).then_some(only)
     }
 
-    /// Whether a pod has been given an address, and something shows that it lives.
+    /// Whether a pod has been given an address, and something shows that it lives and
+    /// is to stay.
     fn is_given(&self, entry: &NetnsEntry, address: IpAddr) -> bool {
         let model = self.view.model;
         let is_ready = || {
             let id = entry.sandbox.id.as_deref()?;
             heard(model)?.of_container(id)?.ready
         };
-        let lives = || entry.sandbox.presence == PodPresence::Listed || is_ready() == Some(true);
+        let lives = || match entry.sandbox.presence {
+            PodPresence::Listed => true,
+            PodPresence::Unknown => is_ready() == Some(true),
+            _ => false,
+        };
         let named = || own::is_named(model, entry, address);
         !entry.host && entry.sandbox.pod.is_some() && lives() && named()
     }

@@ -155,15 +155,12 @@ impl<'a> Unreserved<'a> {
             return None;
         }
         // Whose an address is that two have on this node is the matter of
-        // duplicate-address, also where their networks cannot be told apart.
-        let is_other_pods = |other: &&NetnsEntry| {
-            other.serial != entry.serial
-                && (other.sandbox.id.is_some() || other.sandbox.pod.is_some())
-        };
+        // duplicate-address, also where it cannot tell their networks or pods.
         let mut others = model.netns.with_address(address);
-        if others.any(|other| is_other_pods(&other))
-            || !conflicts::other_owners(view, entry, address).is_empty()
-        {
+        let is_another = |other: &NetnsEntry| {
+            other.serial != entry.serial && !other.host && !view.is_bystander(other)
+        };
+        if others.any(is_another) || !conflicts::other_owners(view, entry, address).is_empty() {
             return None;
         }
         let allocator = ipam::named_giver(view, entry, address)?;
