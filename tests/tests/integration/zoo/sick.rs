@@ -807,21 +807,6 @@ fn leftovers() -> Vec<Situation> {
                     .since_ago(100),
             )
             .watched(&[120, 60]),
-        row("AWS: the same, at the first look")
-            .network(network("aws-cni", None))
-            .pod(
-                Pod::with(
-                    "shop/a",
-                    Device::routed("eth0", "eni0a1b2c3d4e5").ip("192.0.2.31/32"),
-                )
-                .without_neighbour(),
-            )
-            .pod(Pod::with(
-                "shop/b",
-                Device::routed("eth0", "eni1a1b2c3d4e5").ip("192.0.2.32/32"),
-            ))
-            .without(Source::Cache)
-            .finds(finds("missing-gateway-neighbour").about("shop/a").times(1)),
         row("Calico: both ends of a pod's cable are on the node, and an IP is routed there")
             .network(network("calico", Some("calico-ipam")))
             .pod(Pod::with("shop/other", Device::routed("eth0", "cali1a1b2c3d4e5").ip("10.244.64.2/32")))
