@@ -175,6 +175,15 @@ fn the_mount_namespaces_of_a_user_take_little_time_from_all_others() {
 }
 
 #[test]
+fn what_came_late_is_read_all_the_same() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("mountinfo");
+    fs::write(&path, HOST).unwrap();
+    let lines = nsfs_lines(&path, Duration::ZERO).unwrap().unwrap();
+    assert_eq!((lines.mounts.len(), lines.whole), (2, false));
+}
+
+#[test]
 fn a_namespace_mounted_without_end_is_listed_to_a_limit() {
     let root = tempfile::tempdir().unwrap();
     let line = "9 1 0:4 net:[5] /n rw - nsfs nsfs rw\n";
