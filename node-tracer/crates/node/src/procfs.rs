@@ -114,6 +114,9 @@ pub enum ProcfsError {
     /// There is more in it than can be read in time.
     #[error("{} is too long to be read in time", path.display())]
     TooLong { path: PathBuf },
+    /// Their owner has had its part of the time.
+    #[error("{count} mount namespaces of {owner} were not read in time")]
+    NoTime { count: usize, owner: String },
     /// A read does not return.
     #[error("{} does not answer", path.display())]
     NoAnswer {

@@ -18,9 +18,7 @@ use std::{
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
-use super::{
-    PROCESS_PATIENCE, Procfs, ProcfsError, mounts, namespace_inode, numbers, read_file, read_link,
-};
+use super::{Procfs, ProcfsError, mounts, namespace_inode, numbers, read_file, read_link};
 use event::{FdHolder, MAX_HOLDERS};
 
 /// How long the search may go on. Nodes with a hundred thousand open files
@@ -94,7 +92,7 @@ impl FdHolders {
                 self.complete = false;
                 return;
             }
-            match namespace(&folder, fd, inodes) {
+            match namespace(&folder, fd, inodes, end) {
                 Ok(Some(inode)) if inodes.contains(&inode) => {
                     let holders = self.holders.entry(inode).or_default();
                     if holders.len() < MAX_HOLDERS {
@@ -136,7 +134,12 @@ pub(super) fn descriptors(process: &Path) -> Result<(PathBuf, Vec<u32>), ProcfsE
 
 /// The network namespace that a descriptor is of; if it is not one of those
 /// asked for, the answer may be `None`.
-fn namespace(task: &Path, fd: u32, inodes: &BTreeSet<u32>) -> Result<Option<u32>, ProcfsError> {
+fn namespace(
+    task: &Path,
+    fd: u32,
+    inodes: &BTreeSet<u32>,
+    end: Instant,
+) -> Result<Option<u32>, ProcfsError> {
     let path = task.join("fd").join(fd.to_string());
     let Some(link) = read_link(&path)? else {
         return Ok(None);
@@ -162,12 +165,16 @@ fn namespace(task: &Path, fd: u32, inodes: &BTreeSet<u32>) -> Result<Option<u32>
         }
         // Linux before 5.14 tells the mount alone.
         None => {
-            let lines = mounts::nsfs_lines(&task.join("mountinfo"), PROCESS_PATIENCE)?;
-            let mounts = lines.map(|lines| lines.mounts).unwrap_or_default();
-            let mount = mounts
-                .into_iter()
-                .find(|mount| field("mnt_id:") == Some(mount.id));
-            Ok(mount.map(|mount| mount.inode))
+            let path = task.join("mountinfo");
+            let left = end.saturating_duration_since(Instant::now());
+            let Some(lines) = mounts::nsfs_lines(&path, left)? else {
+                return Ok(None);
+            };
+            let mut mounts = lines.mounts.into_iter();
+            match mounts.find(|mount| field("mnt_id:") == Some(mount.id)) {
+                None if !lines.whole => Err(ProcfsError::TooLong { path }),
+                mount => Ok(mount.map(|mount| mount.inode)),
+            }
         }
     }
 }

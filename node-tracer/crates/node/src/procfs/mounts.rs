@@ -6,7 +6,7 @@
 //! that hangs: see [`Root::namespace`](crate::root::Root::namespace).
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     ffi::{OsStr, OsString},
     fs,
     io::{self, BufRead as _},
@@ -23,7 +23,9 @@ use sys::syscall::user_namespace_of;
 
 use super::{
     PROCESS_PATIENCE, Procfs, ProcfsError, namespace_inode, numbers, read_link, read_stat,
+    share::Shares,
     unless_gone,
+    whose::{Whose, in_turn},
 };
 
 /// Paths that are kept of one namespace. A container may mount its own
@@ -34,10 +36,16 @@ pub(super) const MAX_PATHS: usize = 8;
 const MAX_PATH: usize = 1024;
 /// Stands at the end of a path that was cut.
 const CUT: &str = "...";
-/// Mount namespaces that may hang, and those with more mounts than can be read in
-/// time, before the rest is given up; those of users come last.
+/// Mount namespaces that may hang before the rest is given up; those of users
+/// come last.
 const MAX_HUNG: usize = 2;
-const MAX_LONG: usize = 4;
+/// How long all mount namespaces together may take to read, shared out as
+/// [`share`](super::share) says: anybody can have thousands of them, each of which
+/// takes long. A node's own take a few milliseconds.
+const SEARCH: Duration = Duration::from_secs(1);
+/// Owners that are named whose mount namespaces there was no time for.
+const MAX_LATE: usize = 8;
+const OTHER_USERS: &str = "other users";
 
 /// Longest line of mountinfo that is read: two paths of 4096 bytes, each byte
 /// escaped.
@@ -91,80 +99,136 @@ impl Procfs {
     /// The processes cannot be listed. A single mount namespace that cannot be
     /// read is among [`NsfsMounts::unread`].
     pub fn nsfs_mounts(&self) -> Result<NsfsMounts, ProcfsError> {
+        self.nsfs_mounts_by(nsfs_lines)
+    }
+
+    fn nsfs_mounts_by(&self, read: ReadLines) -> Result<NsfsMounts, ProcfsError> {
         let first = |proc: &Path| Ok(first_process(proc));
         let first = self.bounded(self.patience, self.proc.clone(), first)?;
         let pids = self.processes()?;
         let answers = self.each(pids.clone(), PROCESS_PATIENCE, None, mount_namespace);
-        let mut members: Vec<_> = pids.into_iter().zip(answers.each).collect();
-        // Stable: the host's mount namespace first, then those of root's.
-        members.sort_by_key(|(pid, member)| {
-            let of_user = matches!(member, Some(Ok(Some(member))) if member.uid != 0);
-            (Some(*pid) != first, of_user)
-        });
         let mut found = NsfsMounts {
             partial: answers.hung.is_some(),
             unread: answers.hung.into_iter().collect(),
             ..NsfsMounts::default()
         };
-        let users = self.host_users();
-        let (mut seen, mut hung, mut long) = (BTreeSet::new(), 0, 0);
-        for (pid, member) in members {
-            let member = match member {
-                Some(Ok(Some(member))) => member,
-                Some(Ok(None)) | None => continue,
+        let (mut all, mut home) = (BTreeMap::<u32, Members>::new(), None);
+        for (pid, member) in pids.into_iter().zip(answers.each) {
+            match member {
+                Some(Ok(Some(member))) => {
+                    home = home.or((Some(pid) == first).then_some(member.mount_ns));
+                    let members = all.entry(member.mount_ns).or_default();
+                    members.push((pid, member));
+                }
+                Some(Ok(None)) | None => {}
                 Some(Err(error)) => {
                     found.partial |= pid != 1 || first.is_none();
                     found.unread.push(error);
-                    continue;
                 }
-            };
-            if seen.contains(&member.mount_ns) {
+            }
+        }
+        let all = self.mounts_in_turn(all, home);
+        let (shares, end) = (Shares::new(SEARCH), Instant::now() + SEARCH);
+        let (mut hung, mut late) = (0, BTreeMap::new());
+        for (whose, members) in all {
+            let start = Instant::now();
+            let left = shares.left(whose).min(end.saturating_duration_since(start));
+            if left.is_zero() {
+                let owner = late_owner(whose, &late);
+                *late.entry(owner).or_default() += 1;
                 continue;
             }
-            let path = member.folder.join("mountinfo");
-            // One lock is behind all of them: who waits for it once too often
-            // leaves no thread to read anything else with.
-            if hung >= MAX_HUNG || long >= MAX_LONG {
-                found.partial = true;
-                found.unread.push(ProcfsError::NotTried { path });
-                break;
-            }
-            let patience = self.patience / 2;
-            let read = move |path: &Path| nsfs_lines(path, patience);
-            match self.bounded(self.patience, path.clone(), read) {
-                Ok(Some(lines)) => {
-                    if !lines.whole {
-                        long += 1;
-                        found.partial = true;
-                        found.unread.push(ProcfsError::TooLong { path });
+            // Who copies many mounts again and again has each read wait for the
+            // lock. The host's are worth it, as they lead to most pods.
+            let timeout = match whose {
+                Whose::Host => SEARCH,
+                _ => self.patience,
+            };
+            let patience = left.min(timeout / 2);
+            for (_, member) in members {
+                let path = member.folder.join("mountinfo");
+                // One lock is behind all of them: who waits for it once too often
+                // leaves no thread to read anything else with.
+                if hung >= MAX_HUNG {
+                    found.partial = true;
+                    found.unread.push(ProcfsError::NotTried { path });
+                    return Ok(found.without(late));
+                }
+                let read = move |path: &Path| read(path, patience);
+                match self.bounded(timeout, path.clone(), read) {
+                    Ok(Some(lines)) => {
+                        if !lines.whole {
+                            found.partial = true;
+                            found.unread.push(ProcfsError::TooLong { path });
+                        }
+                        let host = Some(member.mount_ns) == home;
+                        let of_user = !host && !lines.mounts.is_empty() && self.is_of_user(&member);
+                        found.add(lines.mounts, &member, host, of_user);
+                        break;
                     }
-                    let host = Some(pid) == first;
-                    let owner = || {
-                        let path = member.folder.join("ns/mnt");
-                        let owner = self.bounded(self.patience, path, owner_of);
-                        owner.ok().flatten()
-                    };
-                    let of_user = !host
-                        && !lines.mounts.is_empty()
-                        && owner().is_some_and(|owner| !users.has(owner));
-                    found.add(lines.mounts, &member, host, of_user);
-                }
-                // Gone meanwhile: the next process may still be in it.
-                Ok(None) => continue,
-                Err(error @ ProcfsError::NotTried { .. }) => {
-                    found.partial = true;
-                    found.unread.push(error);
-                    continue;
-                }
-                Err(error) => {
-                    found.partial = true;
-                    hung += usize::from(matches!(error, ProcfsError::NoAnswer { .. }));
-                    found.unread.push(error);
+                    // Gone meanwhile: the next process may still be in it.
+                    Ok(None) => {}
+                    Err(error @ ProcfsError::NotTried { .. }) => {
+                        found.partial = true;
+                        found.unread.push(error);
+                    }
+                    Err(error) => {
+                        found.partial = true;
+                        hung += usize::from(matches!(error, ProcfsError::NoAnswer { .. }));
+                        found.unread.push(error);
+                        break;
+                    }
                 }
             }
-            seen.insert(member.mount_ns);
+            shares.spend(whose, start.elapsed());
         }
-        Ok(found)
+        Ok(found.without(late))
+    }
+
+    /// Mount namespaces in the order in which they are read: the host's, those
+    /// that root has made, each user's first, and what else users have.
+    fn mounts_in_turn(
+        &self,
+        all: BTreeMap<u32, Members>,
+        home: Option<u32>,
+    ) -> Vec<(Whose, Members)> {
+        let firsts = all.values().filter_map(|members| members.first());
+        let whose = self.whose(firsts.map(|(pid, _)| *pid).collect());
+        let mut owned = Vec::with_capacity(all.len());
+        for (whose, (mount_ns, members)) in whose.into_iter().zip(all) {
+            let is_hosts = Some(mount_ns) == home;
+            owned.push((if is_hosts { Whose::Host } else { whose }, members));
+        }
+        in_turn(owned)
+    }
+
+    /// Whether the user namespace that its mount namespace belongs to is not the
+    /// node's.
+    fn is_of_user(&self, member: &Member) -> bool {
+        let path = member.folder.join("ns/mnt");
+        let owner = self.bounded(self.patience, path, owner_of);
+        let owner = owner.ok().flatten();
+        owner.is_some_and(|owner| !self.host_users().has(owner))
+    }
+}
+
+/// Reads the lines of a mountinfo file, for so long.
+type ReadLines = fn(&Path, Duration) -> Result<Option<NsfsLines>, ProcfsError>;
+
+/// The processes in one mount namespace, with their numbers.
+type Members = Vec<(u32, Member)>;
+
+/// By what name those are counted whose mount namespaces there was no time for.
+fn late_owner(whose: Whose, late: &BTreeMap<String, usize>) -> String {
+    let name = match whose {
+        Whose::Host => String::from("the host"),
+        Whose::Container(_) => String::from("services and containers"),
+        Whose::User(u32::MAX) => String::from(OTHER_USERS),
+        Whose::User(uid) => format!("user {uid}"),
+    };
+    match late.len() < MAX_LATE || late.contains_key(&name) {
+        true => name,
+        false => String::from(OTHER_USERS),
     }
 }
 
@@ -224,6 +288,15 @@ fn owner_of(mount_ns: &Path) -> Result<Option<u32>, ProcfsError> {
 }
 
 impl NsfsMounts {
+    /// Tells that so many mount namespaces of these owners were not read.
+    fn without(mut self, late: BTreeMap<String, usize>) -> Self {
+        self.partial |= !late.is_empty();
+        let late = late.into_iter();
+        let late = late.map(|(owner, count)| ProcfsError::NoTime { count, owner });
+        self.unread.extend(late);
+        self
+    }
+
     fn add(&mut self, mounts: Vec<NsfsLine>, member: &Member, host: bool, of_user: bool) {
         for NsfsLine { inode, path, .. } in mounts {
             let paths = self.mounts.entry(inode).or_default();
@@ -291,7 +364,8 @@ pub(super) fn each_line(
         while io::Read::take(&mut file, MAX_LINE).read_until(b'\n', &mut line)? > 0 {
             take(&line);
             line.clear();
-            if start.elapsed() > patience {
+            // What is in the buffer costs no time any more.
+            if file.buffer().is_empty() && start.elapsed() > patience {
                 return Ok(false);
             }
         }

@@ -1,9 +1,9 @@
-//! The time that one search through the descriptors of all processes may take,
-//! and who may take how much of it.
+//! The time that one search through the descriptors, or the mounts, of all
+//! processes may take, and who may take how much of it.
 //!
 //! What root of the host has open comes first and may take all of it. Of the
 //! others each may take a quarter, and all users together a half: who has
-//! millions of descriptors hides their own.
+//! millions of descriptors, or thousands of mount namespaces, hides their own.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,7 @@ use super::{
 const MAX_ONE: Duration = PROCESS_PATIENCE.checked_div(4).unwrap();
 
 /// The time of one search.
-struct Shares {
+pub(super) struct Shares {
     limit: Duration,
     spent: Mutex<BTreeMap<Party, Duration>>,
 }
@@ -35,6 +35,13 @@ enum Party {
 }
 
 impl Shares {
+    pub(super) fn new(limit: Duration) -> Self {
+        Self {
+            limit,
+            spent: Mutex::default(),
+        }
+    }
+
     /// By whom what is done for an owner is counted, and what they may take.
     fn parties(&self, whose: Whose) -> Vec<(Party, Duration)> {
         let one = (Party::One(whose), self.limit / 4);
@@ -46,7 +53,7 @@ impl Shares {
     }
 
     /// How long this owner's next process may take.
-    fn left(&self, whose: Whose) -> Duration {
+    pub(super) fn left(&self, whose: Whose) -> Duration {
         let spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
         let left = self.parties(whose).into_iter().map(|(party, may)| {
             let spent = spent.get(&party).copied().unwrap_or_default();
@@ -55,7 +62,7 @@ impl Shares {
         left.min().unwrap_or(self.limit)
     }
 
-    fn spend(&self, whose: Whose, time: Duration) {
+    pub(super) fn spend(&self, whose: Whose, time: Duration) {
         let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
         for (party, _) in self.parties(whose) {
             *spent.entry(party).or_default() += time;
@@ -78,10 +85,7 @@ impl Procfs {
         let pids: Vec<u32> = all.iter().map(|(_, pid)| *pid).collect();
         let owners: BTreeMap<u32, Whose> =
             all.into_iter().map(|(whose, pid)| (pid, whose)).collect();
-        let shares = Shares {
-            limit,
-            spent: Mutex::default(),
-        };
+        let shares = Shares::new(limit);
         let end = Instant::now() + limit;
         let answers = self.each(
             pids.clone(),

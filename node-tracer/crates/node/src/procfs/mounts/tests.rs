@@ -1,7 +1,7 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
-use crate::procfs::Bounded;
+use crate::procfs::{Bounded, whose};
 
 /// Lines of a containerd node.
 const HOST: &str = "\
@@ -139,6 +139,48 @@ fn mount_namespaces_that_hang_leave_threads_to_read_other_things_with() {
     for path in &fifos[..MAX_HUNG] {
         fs::write(path, "").unwrap();
     }
+}
+
+#[test]
+fn the_mount_namespaces_of_a_user_take_little_time_from_all_others() {
+    let root = tempfile::tempdir().unwrap();
+    let mounts = |pid: u32, uid: u32, mount_ns: u32, user_ns: u32, text: &str| {
+        whose::tests::process(root.path(), pid, uid, mount_ns, user_ns);
+        fs::write(root.path().join(format!("proc/{pid}/mountinfo")), text).unwrap();
+    };
+    mounts(1, 0, 1, 20, HOST);
+    mounts(400, 0, 500, 20, CONTAINER);
+    for pid in 2..300 {
+        mounts(pid, 1_000, 100 + pid, 21, "");
+    }
+    let procfs = Procfs::new(root.path(), Bounded::default());
+    let start = Instant::now();
+    let found = procfs.nsfs_mounts_by(|path, patience| {
+        // None of them is long.
+        std::thread::sleep(Duration::from_millis(20));
+        nsfs_lines(path, patience)
+    });
+    let (found, took) = (found.unwrap(), start.elapsed());
+    assert!(took < 2 * SEARCH, "{took:?}");
+    assert_eq!((found.mounts.len(), found.partial), (3, true));
+    let uid = fs::metadata(root.path().join("proc/2")).unwrap().uid();
+    assert!(
+        matches!(
+            found.unread.as_slice(),
+            [ProcfsError::NoTime { count: 200.., owner }] if *owner == format!("user {uid}")
+        ),
+        "{:?}",
+        found.unread
+    );
+}
+
+#[test]
+fn what_came_late_is_read_all_the_same() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("mountinfo");
+    fs::write(&path, HOST).unwrap();
+    let lines = nsfs_lines(&path, Duration::ZERO).unwrap().unwrap();
+    assert_eq!((lines.mounts.len(), lines.whole), (2, false));
 }
 
 #[test]
