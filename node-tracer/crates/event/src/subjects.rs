@@ -82,6 +82,8 @@ pub enum NotStuck {
     /// It is a vfork(2) parent and sleeps until its child has called exec or
     /// exit.
     Vfork,
+    /// It is a reader of the tracer that runs, and waits with whatever it reads of.
+    Reader,
 }
 
 impl NotStuck {
@@ -90,6 +92,7 @@ impl NotStuck {
         match self {
             Self::Frozen => "frozen by its cgroup",
             Self::Vfork => "waits for its vfork child",
+            Self::Reader => "reads for the tracer",
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs, io,
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -17,7 +17,9 @@ use rustix::fs::FileType;
 use super::{
     bundles::spec::is_id,
     cgroup::Place,
-    procfs::{NoAnswer, Owner, Procfs},
+    procfs::{
+        NoAnswer, Owner, Procfs, ProcfsError, namespace_inode, read_file, read_link, status_field,
+    },
     root::{Root, RootError},
 };
 
@@ -38,6 +40,9 @@ const MAX_DEPTH: usize = 12;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const MOUNT: &str = "/sys/fs/cgroup";
+
+/// The node's first process.
+const FIRST: u32 = 1;
 
 /// Hierarchies of version 1 in which every runtime puts its containers, and
 /// that of version 2 beside them; one is enough.
@@ -245,7 +250,6 @@ pub fn is_shim(comm: &str) -> bool {
 /// # Errors
 /// See [`ContainersError`].
 pub fn of_shims(root: &Path, procfs: &Procfs, pids: Vec<u32>) -> Result<Existing, ContainersError> {
-    let (root, proc) = (root.to_owned(), root.join("proc"));
     let owners = procfs.task_owners(pids.clone());
     let outside = |owner: &Owner| match owner {
         Owner::Pod(owner) => owner.container_id.is_none(),
@@ -256,41 +260,48 @@ pub fn of_shims(root: &Path, procfs: &Procfs, pids: Vec<u32>) -> Result<Existing
         .zip(owners)
         .filter_map(|(pid, owner)| outside(&owner).then_some(pid))
         .collect();
-    // Not the command line: reading that can wait for a stuck process.
-    let read = move || {
-        let root = Root::open(&root)?;
-        let folder = |pid: u32| proc.join(pid.to_string());
-        let first = folder(1);
-        let nodes = (uids(&first), mounts(&first));
-        let watched = |pid: u32| {
-            let shim = folder(pid);
-            let cwd = fs::read_link(shim.join("cwd")).ok()?;
-            let is_there = || root.uid(&cwd).is_some();
-            let is_nodes = uids(&shim) == nodes.0 && (mounts(&shim) == nodes.1 || is_there());
-            watched(&cwd).filter(|_| is_nodes)
-        };
-        Ok(pids.into_iter().filter_map(watched).collect())
+    // A user's process may hang whoever reads its folder, not its `status`.
+    let uids = |pids| procfs.many(pids, |proc, pid| uids(proc, pid).map(Some)).0;
+    let first = uids(vec![FIRST]).into_iter().next().and_then(|(_, uids)| uids);
+    let of_node = uids(pids).into_iter().filter(|(_, uids)| *uids == first);
+    let pids = of_node.map(|(pid, _)| pid).collect();
+    let opened = {
+        let root = root.to_owned();
+        procfs.bounded_reads().read(PATIENCE, move || Root::open(&root))
     };
-    match procfs.bounded_reads().read(PATIENCE, read) {
-        Ok(ids) => ids.map(|ids| Existing { ids, partial: None }),
-        Err(source) => Err(ContainersError::NoAnswer {
-            what: "the shims' folders",
-            source,
-        }),
-    }
+    let root = opened.map_err(|source| ContainersError::NoAnswer {
+        what: "the shims' folders",
+        source,
+    })??;
+    let nodes = procfs.mount_namespace(FIRST);
+    // Not the command line: reading that can wait for a stuck process.
+    let (ids, missed) = procfs.many(pids, move |proc, pid| {
+        let shim = proc.join(pid.to_string());
+        let Some(cwd) = read_link(&shim.join("cwd"))? else {
+            return Ok(None);
+        };
+        let is_there = || root.uid(&cwd).is_some();
+        let is_nodes = mounts(&shim) == nodes || is_there();
+        Ok(watched(&cwd).filter(|_| is_nodes))
+    });
+    Ok(Existing {
+        ids: ids.into_iter().collect(),
+        partial: missed.say(|n| format!("the folders of {n} shims")),
+    })
 }
 
 /// The users of a process, as `status` has them: whose its folder in proc is
 /// depends on whether it is dumpable.
-fn uids(process: &Path) -> Option<String> {
-    let status = fs::read_to_string(process.join("status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
-    line.map(str::to_owned)
+fn uids(proc: &Path, pid: u32) -> Result<(u32, Option<String>), ProcfsError> {
+    let status = read_file(&proc.join(format!("{pid}/status")))?;
+    let uids = status.and_then(|status| status_field(&status, "Uid:"));
+    Ok((pid, uids))
 }
 
 /// The mount namespace of a process.
-fn mounts(process: &Path) -> Option<PathBuf> {
-    fs::read_link(process.join("ns/mnt")).ok()
+fn mounts(process: &Path) -> Option<u32> {
+    let link = read_link(&process.join("ns/mnt")).ok()??;
+    namespace_inode(link.as_os_str(), "mnt")
 }
 
 /// The container in whose folder a shim works:
@@ -310,7 +321,7 @@ fn watched(folder: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::{fs, os::unix::fs::symlink};
 
     use super::*;
     use crate::procfs::Bounded;
@@ -531,6 +542,28 @@ mod tests {
         let existing = of_shims(root.path(), &procfs, vec![7, 8, 9, 10]).unwrap();
         // Of one with mounts of its own the folder is on the node.
         assert_eq!(existing.ids, BTreeSet::from([id('a'), id('c')]));
+    }
+
+    #[test]
+    fn a_shim_of_root_that_cannot_be_read_is_counted_and_a_users_is_not_even_read() {
+        let root = node(&[]);
+        let process = |pid: u32, uid: u32| {
+            let folder = root.path().join("proc").join(pid.to_string());
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("cgroup"), "0::/system.slice/x.service\n").unwrap();
+            fs::write(folder.join("status"), format!("Uid:\t{uid}\t0\t0\t0\n")).unwrap();
+            // To read it as a link fails.
+            fs::write(folder.join("cwd"), "").unwrap();
+        };
+        process(1, 0);
+        (7..9).for_each(|pid| process(pid, 1_000));
+        let procfs = Procfs::new(root.path(), Bounded::default());
+        let found = of_shims(root.path(), &procfs, vec![7, 8]).unwrap();
+        assert_eq!(found, Existing::default());
+        process(9, 0);
+        let found = of_shims(root.path(), &procfs, vec![7, 8, 9]).unwrap();
+        let partial = found.partial.unwrap();
+        assert!(partial.starts_with("the folders of 1 shims ("), "{partial}");
     }
 
     #[test]

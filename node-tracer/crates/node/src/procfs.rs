@@ -159,6 +159,9 @@ pub struct Procfs {
     place: Arc<OnceLock<Arc<Place>>>,
     bounded: Bounded,
     hung: Hung,
+    /// For files of the node and of its first process, which nothing that hangs
+    /// of others' processes keeps from being read.
+    node: Bounded,
     /// What is read apart has its own.
     apart: (Bounded, Hung),
     patience: Duration,
@@ -168,13 +171,15 @@ impl Procfs {
     /// That below a root folder, of which each file may take [`PATIENCE`].
     /// `bounded` counts the reads that hang, together with its clones'.
     pub fn new(root: &Path, bounded: Bounded) -> Self {
+        let hung = Hung::default();
         Self {
             root: root.to_owned(),
             proc: root.join("proc"),
             place: Arc::default(),
             bounded,
-            hung: Hung::default(),
-            apart: (Bounded::default(), Hung::default()),
+            node: Bounded::default(),
+            apart: (Bounded::default(), hung.beside()),
+            hung,
             patience: PATIENCE,
         }
     }
@@ -295,9 +300,10 @@ impl Procfs {
         self.task_path(tid, "root")
     }
 
-    /// The reads that may hang, for other sources to count theirs with.
+    /// The reads that may hang, for other sources to count theirs with: of files
+    /// of the node, and of no process but its first.
     pub fn bounded_reads(&self) -> &Bounded {
-        &self.bounded
+        &self.node
     }
 
     /// The network namespace of a process; `None` if it is gone or not to be
@@ -378,9 +384,10 @@ impl Procfs {
         self.bounded(WALK_PATIENCE, self.proc.clone(), processes)
     }
 
-    /// The tracer's own number among these processes; `None` if it is not one
-    /// of them. In a PID namespace of its own it knows itself by another.
-    fn own_pid(&self) -> Option<u32> {
+    /// The tracer's own number among these processes, or that of the process its
+    /// readers have for themselves; `None` if it is not one of them. In a PID
+    /// namespace of its own it knows itself by another.
+    pub fn own_pid(&self) -> Option<u32> {
         let own = self.bounded(self.patience, self.proc.join("self"), read_link);
         own.ok()??.to_str()?.parse().ok()
     }
@@ -392,8 +399,9 @@ impl Procfs {
         Some((tid, below.as_path().display().to_string()))
     }
 
-    /// Runs a read of `path` that may hang.
-    fn bounded<T: Send + 'static>(
+    /// Runs a read of `path` that may hang. If it is no task's, nothing is read
+    /// of one in which it can hang.
+    pub(crate) fn bounded<T: Send + 'static>(
         &self,
         timeout: Duration,
         path: PathBuf,
@@ -401,7 +409,7 @@ impl Procfs {
     ) -> Result<T, ProcfsError> {
         let task = self.task_of(&path);
         let party = |tid| self.parties(&[tid]).pop().flatten();
-        if let Some((tid, what)) = task.as_ref().filter(|_| !self.hung.is_empty())
+        if let Some((tid, what)) = task.as_ref().filter(|_| !self.hung.is_quiet())
             && self.hung.turn(*tid, what, party(*tid).as_ref(), &[]) == Turn::Never
         {
             return Err(ProcfsError::NotTried { path });
@@ -412,9 +420,13 @@ impl Procfs {
             let _ending = ending;
             read(&path)
         };
-        self.bounded.read(timeout, read).unwrap_or_else(|source| {
-            if let (Some((tid, what)), NoAnswer::TimedOut { .. }) = (task, &source) {
-                self.hung.add(tid, &what, party(tid), reader);
+        let reads = match task {
+            Some((tid, _)) if tid != 1 => &self.bounded,
+            _ => &self.node,
+        };
+        reads.read(timeout, read).unwrap_or_else(|source| {
+            if let (Some((tid, what)), NoAnswer::TimedOut { after }) = (task, &source) {
+                self.hung.add(tid, &what, party(tid), (reader, *after));
             }
             Err(ProcfsError::NoAnswer { path: of, source })
         })
@@ -433,14 +445,14 @@ fn unless_gone<T>(path: &Path, result: io::Result<T>) -> Result<Option<T>, Procf
     }
 }
 
-fn read_file(path: &Path) -> Result<Option<Vec<u8>>, ProcfsError> {
+pub(crate) fn read_file(path: &Path) -> Result<Option<Vec<u8>>, ProcfsError> {
     let mut bytes = Vec::with_capacity(1024);
     let result = fs::File::open(path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes));
     Ok(unless_gone(path, result)?.map(|_| bytes))
 }
 
 /// What follows a name in `/proc/TID/status`.
-fn status_field(status: &[u8], name: &str) -> Option<String> {
+pub(crate) fn status_field(status: &[u8], name: &str) -> Option<String> {
     let status = String::from_utf8_lossy(status);
     let value = status.lines().find_map(|line| line.strip_prefix(name))?;
     Some(value.trim().to_owned())
@@ -467,12 +479,12 @@ fn read_stat(path: &Path) -> Result<Option<Stat>, ProcfsError> {
     }
 }
 
-fn read_link(path: &Path) -> Result<Option<PathBuf>, ProcfsError> {
+pub(crate) fn read_link(path: &Path) -> Result<Option<PathBuf>, ProcfsError> {
     unless_gone(path, fs::read_link(path))
 }
 
 /// The inode in a namespace's link, `net:[4026531840]`.
-fn namespace_inode(link: &OsStr, kind: &str) -> Option<u32> {
+pub(crate) fn namespace_inode(link: &OsStr, kind: &str) -> Option<u32> {
     let inode = link.to_str()?.strip_prefix(kind)?.strip_prefix(":[")?;
     inode.strip_suffix(']')?.parse().ok()
 }

@@ -367,7 +367,7 @@ impl Live {
                     out.extend(event);
                 }
                 // It stays one for as long as it sleeps.
-                Some((_, Some(NotStuck::Vfork))) if self.polled.is_none() => {
+                Some((_, Some(NotStuck::Vfork | NotStuck::Reader))) if self.polled.is_none() => {
                     self.saw_not_stuck(tid, since);
                     self.note(|probes| probes.mark_reported(tid, since));
                 }

@@ -144,9 +144,8 @@ fn is_contained(procfs: &Procfs, pid: u32) -> bool {
 fn ask(procfs: &Procfs, pid: u32) -> Option<Called> {
     let path = procfs.folder().join(pid.to_string()).join("environ");
     for _ in 0..TRIES {
-        let file = path.clone();
-        let read = move || read(&file);
-        match procfs.bounded_reads().read(PATIENCE, read).ok()? {
+        let read = |path: &Path| Ok(read(path));
+        match procfs.bounded(PATIENCE, path.clone(), read).ok()? {
             Some(Called::Empty) => thread::sleep(PAUSE),
             other => return other,
         }

@@ -155,7 +155,7 @@ impl<'a> Order<'a> {
             std::mem::take(&mut self.last),
         ]
         .concat();
-        if self.of.is_empty() && self.untold == 0 && self.procfs.hung.is_empty() {
+        if self.of.is_empty() && self.untold == 0 && self.procfs.hung.is_quiet() {
             return (left, false);
         }
         let parties = self
@@ -182,13 +182,13 @@ impl<'a> Order<'a> {
     fn stopped(&mut self, stopped: &Stopped, left: &[(usize, u32)]) -> bool {
         self.first.extend_from_slice(left);
         match (&stopped.source, stopped.task) {
-            (NoAnswer::TimedOut { .. }, Some((place, task))) => {
+            (NoAnswer::TimedOut { after }, Some((place, task))) => {
                 let parties = self
                     .parties
                     .get_or_insert_with(|| self.procfs.parties(&self.tasks));
                 let party = parties.get(place).cloned().flatten();
                 let (hung, reader) = (&self.procfs.hung, stopped.reader.clone());
-                hung.add(task, self.what, party.clone(), reader);
+                hung.add(task, self.what, party.clone(), (reader, *after));
                 match party {
                     Some(party) => self.of.push(party),
                     None => self.untold += 1,
@@ -284,11 +284,11 @@ impl Procfs {
 
     /// The same for reads that can fail or find nothing: what was found, and
     /// what was not read.
-    pub(super) fn many<T: Send + 'static>(
-        &self,
-        tasks: Vec<u32>,
-        read: fn(&Path, u32) -> Result<Option<T>, ProcfsError>,
-    ) -> (Vec<T>, Missed) {
+    pub(crate) fn many<T, F>(&self, tasks: Vec<u32>, read: F) -> (Vec<T>, Missed)
+    where
+        T: Send + 'static,
+        F: Fn(&Path, u32) -> Result<Option<T>, ProcfsError> + Send + Sync + 'static,
+    {
         let Answers { each, hung } = self.each(tasks, self.patience, None, read);
         let (mut found, mut missed) = (Vec::with_capacity(each.len()), Missed::default());
         for answer in each {

@@ -1,5 +1,5 @@
-//! Tasks in state D that are not stuck: by where they sleep, and by the freezer
-//! of their cgroup.
+//! Tasks in state D that are not stuck: by where they sleep, by the freezer of
+//! their cgroup, and because the tracer itself has left them behind.
 //!
 //! A frozen task is in state D to /proc. Most wait in the freezer itself; from
 //! Linux 6.1 on others are frozen where they sleep, which can be anywhere. Only
@@ -21,6 +21,7 @@ impl Procfs {
         if tids.is_empty() {
             return HashMap::new();
         }
+        let (own, tids) = self.readers(tids);
         // They hang where a task is stuck that others wait for.
         let (found, missed) = self.apart().many(tids, |proc, tid| {
             Ok(not_stuck(proc, tid)?.map(|why| (tid, why)))
@@ -28,7 +29,20 @@ impl Procfs {
         if let Some(missed) = missed.say(|n| format!("why {n} tasks are in state D")) {
             tracing::debug!("{missed}");
         }
-        found.into_iter().collect()
+        let own = own.into_iter().map(|tid| (tid, NotStuck::Reader));
+        found.into_iter().chain(own).collect()
+    }
+
+    /// Which of these are readers of the tracer that runs, and the others. Not by
+    /// their name, which anybody can take, and which those of an earlier tracer
+    /// have.
+    fn readers(&self, tids: Vec<u32>) -> (Vec<u32>, Vec<u32>) {
+        let own = self.own_pid().map(|pid| self.task_path(pid, "task"));
+        let is_own = |tid: &u32| match &own {
+            Some(own) => own.join(tid.to_string()).exists(),
+            None => false,
+        };
+        tids.into_iter().partition(is_own)
     }
 
     /// Notes it of all that are listed.
@@ -94,7 +108,7 @@ fn freezer(proc: &Path, cgroup: &str) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, time::Duration};
 
     use super::*;
     use crate::procfs::Bounded;
@@ -155,6 +169,26 @@ mod tests {
         freeze(root.path(), "", "FROZEN");
         assert_eq!(in_cgroup(11, ""), None, "the top one has no freezer");
         assert_eq!(in_cgroup(12, "../a"), None);
+    }
+
+    #[test]
+    fn a_reader_of_the_tracer_is_known_by_its_number_and_by_no_name() {
+        let procfs = Procfs::new(Path::new("/"), Bounded::default());
+        let reader = procfs.bounded.read(Duration::from_secs(20), || {
+            let link = fs::read_link("/proc/thread-self").unwrap();
+            link.file_name().unwrap().to_str().unwrap().parse().unwrap()
+        });
+        let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let reader = reader.unwrap();
+        let found = procfs.not_stuck(vec![reader, other.id()]);
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert_eq!(found.get(&reader), Some(&NotStuck::Reader));
+        assert_ne!(found.get(&other.id()), Some(&NotStuck::Reader));
+        // Of another tracer, with the name.
+        let root = tempfile::tempdir().unwrap();
+        task(root.path(), 7, &[("comm", "node-tracer-rd\n"), ("wchan", "x")]);
+        assert_eq!(why(root.path(), 7), None);
     }
 
     #[test]

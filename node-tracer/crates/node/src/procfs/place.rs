@@ -90,7 +90,7 @@ impl Procfs {
             });
             each.collect()
         };
-        self.bounded.read(PATIENCE, look).unwrap_or_default()
+        self.node.read(PATIENCE, look).unwrap_or_default()
     }
 
     fn text(&self, file: &str) -> Option<String> {
@@ -113,7 +113,7 @@ impl Procfs {
                 let root = Root::open(&root).ok()?;
                 own_folder(&root, &mount, &known)
             };
-            let folder = self.bounded.read(PATIENCE, search).ok().flatten()?;
+            let folder = self.node.read(PATIENCE, search).ok().flatten()?;
             if !found.contains(&folder) {
                 found.push(folder.clone());
             }

@@ -90,9 +90,10 @@ impl Procfs {
             found: SocketHolders::default(),
         };
         let sockets = descriptors.sockets.clone();
-        let found = self.bounded(limit + self.patience, self.proc.clone(), move |proc| {
-            Ok(search.run(proc, &sockets))
-        });
+        // Whoever has sockets answered just now, and may hang since.
+        let proc = self.proc.clone();
+        let search = move || search.run(&proc, &sockets);
+        let found = self.bounded.read(limit + self.patience, search);
         found.unwrap_or(SocketHolders {
             incomplete: Some("a process's sockets do not answer"),
             ..SocketHolders::default()

@@ -210,3 +210,20 @@ fn the_initial_user_namespace_is_the_nodes_and_so_is_that_of_its_first_process()
     assert!(!other(&procfs, 4_026_532_999));
     assert!(other(&procfs, 4_026_533_000));
 }
+
+#[test]
+fn what_hangs_of_processes_keeps_no_file_of_the_node_from_being_read() {
+    let (_root, procfs) = fixture(&[("1/cgroup", "0::/init.scope\n"), ("7/stat", "")]);
+    let mut hangs = Vec::new();
+    for _ in 0..bounded::MAX_ABANDONED {
+        let (end, wait) = std::sync::mpsc::channel::<()>();
+        hangs.push(end);
+        let read = move || wait.recv().is_ok();
+        let hang = procfs.bounded.read(Duration::from_millis(5), read);
+        assert!(matches!(hang, Err(NoAnswer::TimedOut { .. })));
+    }
+    assert!(procfs.wchan(7).is_err(), "there is no reader left for it");
+    assert_eq!(procfs.place_unknown(), None);
+    assert_eq!(procfs.bounded_reads().read(PATIENCE, || 7).unwrap(), 7);
+    assert_eq!(procfs.processes().unwrap(), [1, 7]);
+}

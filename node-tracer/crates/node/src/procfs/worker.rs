@@ -4,8 +4,8 @@
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
 
 use super::{
-    Procfs, ProcfsError, WALK_PATIENCE, frame, processes, read_file, read_stat, tasks::PF_KTHREAD,
-    whose::Whose,
+    Procfs, ProcfsError, WALK_PATIENCE, frame, processes, read_file, read_stat, status_field,
+    tasks::PF_KTHREAD, whose::Whose,
 };
 use event::sleep;
 
@@ -25,7 +25,7 @@ impl Procfs {
 }
 
 /// The parent of all kernel threads, by its process ID.
-const KTHREADD: i32 = 2;
+const KTHREADD: &str = "2";
 
 fn any_at_work(proc: &Path) -> Result<bool, ProcfsError> {
     // Not the list of kthreadd's children, which may skip some of them.
@@ -34,7 +34,9 @@ fn any_at_work(proc: &Path) -> Result<bool, ProcfsError> {
         let name = read_file(&folder.join("comm"))?;
         // Every process can take such a name, but none is a kernel thread.
         if name.is_some_and(|name| is_at_work(&name))
-            && read_stat(&folder.join("stat"))?.is_some_and(|stat| stat.ppid == KTHREADD)
+            // Not `stat`, which waits for an exec that hangs.
+            && read_file(&folder.join("status"))?
+                .is_some_and(|status| status_field(&status, "PPid:").as_deref() == Some(KTHREADD))
         {
             return Ok(true);
         }
@@ -135,12 +137,14 @@ mod tests {
             let folder = root.path().join("proc").join(pid.to_string());
             fs::create_dir_all(&folder).unwrap();
             fs::write(folder.join("comm"), name).unwrap();
-            let stat = format!("{pid} (x) S {parent} 0 0 {}\n", "0 ".repeat(45));
-            fs::write(folder.join("stat"), stat).unwrap();
+            let status = format!("Name:\t{name}PPid:\t{parent}\n");
+            fs::write(folder.join("status"), status).unwrap();
         };
         process(2, 0, "kthreadd\n");
         process(70, 2, "kworker/u8:1-netns\n");
         process(80, 1, "kworker/u8:3+netns\n");
+        // It hangs in an exec.
+        fs::write(root.path().join("proc/80/stat"), "").unwrap();
         assert!(!procfs.takes_namespaces_down().unwrap(), "a user's");
         process(71, 2, "kworker/u8:2+netns\n");
         assert!(procfs.takes_namespaces_down().unwrap());
