@@ -262,12 +262,17 @@ pub fn of_shims(root: &Path, procfs: &Procfs, pids: Vec<u32>) -> Result<Existing
         .collect();
     // A user's process may hang whoever reads its folder, not its `status`.
     let uids = |pids| procfs.many(pids, |proc, pid| uids(proc, pid).map(Some)).0;
-    let first = uids(vec![FIRST]).into_iter().next().and_then(|(_, uids)| uids);
+    let first = uids(vec![FIRST])
+        .into_iter()
+        .next()
+        .and_then(|(_, uids)| uids);
     let of_node = uids(pids).into_iter().filter(|(_, uids)| *uids == first);
     let pids = of_node.map(|(pid, _)| pid).collect();
     let opened = {
         let root = root.to_owned();
-        procfs.bounded_reads().read(PATIENCE, move || Root::open(&root))
+        procfs
+            .bounded_reads()
+            .read(PATIENCE, move || Root::open(&root))
     };
     let root = opened.map_err(|source| ContainersError::NoAnswer {
         what: "the shims' folders",

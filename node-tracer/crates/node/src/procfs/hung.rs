@@ -119,7 +119,9 @@ impl Spent {
     /// another waits once.
     fn add(&mut self, waited: Duration, now: Instant) {
         let uncounted = |until| now.saturating_duration_since(until);
-        let waited = self.until.map_or(waited, |until| waited.min(uncounted(until)));
+        let waited = self
+            .until
+            .map_or(waited, |until| waited.min(uncounted(until)));
         if self.time(now).is_zero() {
             (self.since, self.time) = (Some(now), Duration::ZERO);
         }

@@ -178,7 +178,10 @@ mod tests {
             let link = fs::read_link("/proc/thread-self").unwrap();
             link.file_name().unwrap().to_str().unwrap().parse().unwrap()
         });
-        let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut other = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
         let reader = reader.unwrap();
         let found = procfs.not_stuck(vec![reader, other.id()]);
         other.kill().unwrap();
@@ -187,7 +190,11 @@ mod tests {
         assert_ne!(found.get(&other.id()), Some(&NotStuck::Reader));
         // Of another tracer, with the name.
         let root = tempfile::tempdir().unwrap();
-        task(root.path(), 7, &[("comm", "node-tracer-rd\n"), ("wchan", "x")]);
+        task(
+            root.path(),
+            7,
+            &[("comm", "node-tracer-rd\n"), ("wchan", "x")],
+        );
         assert_eq!(why(root.path(), 7), None);
     }
 
