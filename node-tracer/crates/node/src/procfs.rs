@@ -392,18 +392,6 @@ impl Procfs {
         own.ok()??.to_str()?.parse().ok()
     }
 
-    /// Whether these numbers are those by which the kernel knows processes here.
-    fn numbers_as_the_kernel_does(&self) -> bool {
-        // Whoever reads asks: readers have a process of their own.
-        let is_own = |path: &Path| {
-            let own = read_link(path)?;
-            let own = own.and_then(|own| own.to_str()?.parse().ok());
-            Ok(own == Some(std::process::id()))
-        };
-        let answer = self.bounded(self.patience, self.proc.join("self"), is_own);
-        answer.is_ok_and(|is_own| is_own)
-    }
-
     /// The task whose file this is, and which one.
     fn task_of(&self, path: &Path) -> Option<(u32, String)> {
         let mut below = path.strip_prefix(&self.proc).ok()?.components();

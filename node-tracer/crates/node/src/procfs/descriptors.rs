@@ -110,7 +110,7 @@ impl Procfs {
         let others = processes.iter().filter(|(pid, _)| Some(**pid) != own);
         let (on_host, elsewhere): (Vec<_>, Vec<_>) = others.partition(|(_, on_host)| **on_host);
         let mut movers: Vec<u32> = elsewhere.into_iter().map(|(pid, _)| *pid).collect();
-        if self.numbers_as_the_kernel_does() {
+        if self.has_own_processes() {
             movers.retain(|pid| may_enter_namespaces(*pid));
         } else {
             // They have other numbers here, and only their files say it.

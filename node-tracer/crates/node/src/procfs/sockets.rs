@@ -102,7 +102,7 @@ impl Procfs {
 
     /// Whether the processes have the same numbers here as for the tracer's
     /// own system calls.
-    fn has_own_processes(&self) -> bool {
+    pub(super) fn has_own_processes(&self) -> bool {
         let path = self.proc.join("self/status");
         // Both by the thread that reads: it may be of another process.
         let read = |path: &Path| Ok(read_file(path)?.map(|text| (text, std::process::id())));

@@ -13,16 +13,6 @@ fn fixture(files: &[(&str, &str)]) -> (tempfile::TempDir, Procfs) {
 }
 
 #[test]
-fn numbers_are_the_kernels_in_its_own_proc_alone() {
-    let of = |root: &Path| Procfs::new(root, Bounded::default()).numbers_as_the_kernel_does();
-    assert!(of(Path::new("/")));
-    let root = tempfile::tempdir().unwrap();
-    std::fs::create_dir(root.path().join("proc")).unwrap();
-    std::os::unix::fs::symlink("4711", root.path().join("proc/self")).unwrap();
-    assert!(!of(root.path()));
-}
-
-#[test]
 fn a_stack_is_its_functions_innermost_first() {
     let (_root, procfs) = fixture(&[(
         "7/stack",
