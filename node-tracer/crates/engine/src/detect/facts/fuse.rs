@@ -68,7 +68,7 @@ fn steps_of(mounts: &[FuseMount], effect: &str) -> Option<Vec<String>> {
 }
 
 fn show_connections() -> String {
-    commented(MOUNT_CONTROL, "changes nothing if mounted")
+    commented(MOUNT_CONTROL, "shows the FUSE connections, needed once")
 }
 
 /// Ends all waits for a connection.

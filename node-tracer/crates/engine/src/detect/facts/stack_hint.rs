@@ -66,7 +66,7 @@ const HINTS: &[(&[&str], Hint)] = &[
                     "grep ' fuse' /proc/TID/mountinfo",
                     "its FUSE mounts, field 3 is 0:MINOR, field 5 the mount point",
                 ),
-                (MOUNT_CONTROL, "changes nothing if mounted"),
+                (MOUNT_CONTROL, "shows the FUSE connections, needed once"),
                 (
                     "echo 1 > /sys/fs/fuse/connections/MINOR/abort",
                     "fill in MINOR, all users of the mount get I/O errors",
