@@ -129,8 +129,20 @@ fn kube_each_command_of_a_ghosts_advice_does_what_it_says() -> anyhow::Result<()
                 })?;
                 true
             }
-            "crictl" => !sandbox.exists(),
-            "node-tracer" => !pasted.stdout.contains("stuck"),
+            // kubelet may be at it just then.
+            "crictl" => {
+                wait::until("the sandbox to go", SOON, || {
+                    Ok((!sandbox.exists()).then_some(()))
+                })?;
+                true
+            }
+            "node-tracer" => {
+                wait::until("nothing stuck to be explained", SOON, || {
+                    let again = shell.run(step)?;
+                    Ok((!again.stdout.contains("stuck")).then_some(()))
+                })?;
+                true
+            }
             "find" => !file.exists(),
             "uncordon" => !is_cordoned(kube)?,
             _ => false,
