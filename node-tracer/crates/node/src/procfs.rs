@@ -387,7 +387,7 @@ impl Procfs {
     /// The tracer's own number among these processes, or that of the process its
     /// readers have for themselves; `None` if it is not one of them. In a PID
     /// namespace of its own it knows itself by another.
-    pub fn own_pid(&self) -> Option<u32> {
+    fn own_pid(&self) -> Option<u32> {
         let own = self.bounded(self.patience, self.proc.join("self"), read_link);
         own.ok()??.to_str()?.parse().ok()
     }

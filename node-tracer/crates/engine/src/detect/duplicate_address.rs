@@ -8,7 +8,7 @@
 //! each once. Where that is not known, the finding says so and no more.
 //!
 //! Anybody may make a user namespace, network namespaces in it, and any address
-//! in these. One that neither CNI nor a runtime knows is no other owner: that it
+//! in these. One that neither CNI nor a runtime knows competes with none: that it
 //! has addresses of others is told as information, once for each user. If root
 //! has made it and it is plugged into the host, it is a pod's or a container's,
 //! and another owner.

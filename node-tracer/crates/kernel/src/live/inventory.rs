@@ -6,7 +6,6 @@
 //! record tells the address.
 
 use std::{
-    cell::LazyCell,
     collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
@@ -72,12 +71,9 @@ impl Live {
     /// Notes who of an iterator's tasks is in state D and not stuck.
     fn note_not_stuck(&self, tasks: &mut [TaskEntry]) {
         let (mut unplaced, mut workers) = (Vec::new(), Vec::new());
-        let readers = LazyCell::new(|| self.procfs.own_pid());
         for entry in tasks.iter_mut() {
             if tasks::is_frozen(&entry.row) {
                 entry.not_stuck = Some(NotStuck::Frozen);
-            } else if tasks::is_blocked(entry) && *readers == Some(entry.row.task.tgid) {
-                entry.not_stuck = Some(NotStuck::Reader);
             } else if tasks::is_blocked(entry) && tasks::is_kernel_thread(&entry.row) {
                 let place = tasks::place(entry, self.symbols.as_ref());
                 if place.is_empty() || sleep::has_any(sleep::FUSE, &place) {

@@ -25,7 +25,7 @@ use event::{
 /// What a pod's own device is called.
 const DEFAULT: &str = "eth0";
 
-/// A namespace of a user is no other owner, and what a pod does in namespaces of
+/// A namespace of a user competes with none, and what a pod does in namespaces of
 /// its own is its own affair.
 pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
     let live = view.model.netns.live();
