@@ -275,12 +275,12 @@ fn kube_pod_that_gets_no_ip_gets_one_as_each_advice_says() -> anyhow::Result<()>
         findings.push(tracer.wait_for(rule, LATE, is_its)?);
     }
     let of_log = replayed(&kube.scratch().join("kubelet.log"), "sandbox-create-failed")?;
-    findings.push(
-        of_log
-            .into_iter()
-            .next_back()
-            .context("nothing in the log")?,
-    );
+    // The kubelet names a failed sandbox before it names its pod: the log may end
+    // between the two lines.
+    let of_pod = of_log
+        .into_iter()
+        .find(|it| it["pod"]["name"] == pod.name.as_str());
+    findings.push(of_pod.context("nothing on the pod in the log")?);
     let look = scan(&shell, "")?;
     findings.push(look.the("range-exhausted")?.clone());
     // What has been written within a minute may be a container's that starts.
