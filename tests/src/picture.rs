@@ -12,7 +12,7 @@ const MARGIN: usize = 16;
 /// class, on a light ground, on a dark one, and what else is so.
 const STYLES: [(&str, &str, &str, &str, &str); 6] = [
     ("1;31", "critical", "#b3141d", "#ff7b80", "font-weight:bold"),
-    ("1;33", "warning", "#8a5a00", "#f2c14e", "font-weight:bold"),
+    ("1;35", "warning", "#8a5a00", "#f2c14e", "font-weight:bold"),
     ("36", "info", "#0b6e7f", "#5fd0e0", ""),
     ("32", "good", "#1f7a34", "#6fd08c", ""),
     ("1", "title", "#1d2430", "#f0f3f6", "font-weight:bold"),

@@ -36,7 +36,7 @@ const LISTED: usize = 16;
 /// The column at which values begin.
 const VALUE: usize = 12;
 /// The column at which news go on.
-const NEWS: usize = 36;
+const NEWS: usize = 32;
 /// The column after the number of a step.
 const NUMBERED: usize = VALUE + 3;
 

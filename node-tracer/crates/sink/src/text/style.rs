@@ -29,7 +29,8 @@ impl Style {
     fn sgr(self) -> Option<&'static str> {
         match self {
             Self::Critical => Some("1;31"),
-            Self::Warning => Some("1;33"),
+            // Yellow cannot be read on white.
+            Self::Warning => Some("1;35"),
             Self::Info => Some("36"),
             Self::Good => Some("32"),
             Self::Title => Some("1"),
