@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::Deserialize;
+use serde_json::Value;
 
 use crate::root::{Found, Root};
 use event::MaxPods;
@@ -42,13 +42,6 @@ const FILES: [&str; 9] = [
 const MAX_FILE: usize = 256 << 10;
 /// Files of a folder that are looked at.
 const MAX_ENTRIES: usize = 64;
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct KubeletConfiguration {
-    kind: String,
-    max_pods: Option<u32>,
-}
 
 /// The number, if it is written down.
 pub fn max_pods(root: &Root) -> Option<MaxPods> {
@@ -111,9 +104,11 @@ fn flag(text: &str) -> Option<Option<u32>> {
 
 /// `maxPods` of a `KubeletConfiguration`, in YAML or JSON.
 fn configured(text: &str) -> Option<u32> {
-    let found: KubeletConfiguration = serde_saphyr::from_str(text).ok()?;
-    let pods = found.max_pods?;
-    (found.kind == "KubeletConfiguration").then_some(pods)
+    // A type of its own would need a YAML reader of its own in the binary.
+    let found: Value = serde_saphyr::from_str(text).ok()?;
+    let pods = found.get("maxPods")?.as_u64()?;
+    let is_kubelets = found.get("kind")? == "KubeletConfiguration";
+    is_kubelets.then(|| pods.try_into().ok())?
 }
 
 #[cfg(test)]
