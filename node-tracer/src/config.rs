@@ -107,6 +107,8 @@ pub(crate) struct Config {
     pub(crate) record_limit: u64,
     /// Where metrics are served.
     pub(crate) metrics: Option<SocketAddr>,
+    /// Each open finding is a metric, too.
+    pub(crate) metrics_findings: bool,
     /// Where signs of life are given.
     pub(crate) heartbeat: Option<PathBuf>,
     /// What is mounted below the root is to be read-only here.
@@ -237,6 +239,7 @@ impl Config {
             duration,
             recording,
             metrics,
+            metrics_findings,
             heartbeat,
             seal_root,
             kube_events,
@@ -248,6 +251,7 @@ impl Config {
             record: recording.file.clone(),
             record_limit: recording.limit,
             metrics: *metrics,
+            metrics_findings: *metrics_findings,
             heartbeat: heartbeat.clone(),
             seal_root: *seal_root,
             kube_events: kube_events.map(|floor| match floor {
@@ -381,6 +385,7 @@ impl Config {
             kubeconfig: kubeconfig.clone(),
             cri: cri_from(cri),
             metrics: None,
+            metrics_findings: false,
             heartbeat: None,
             seal_root: false,
             kube_events: None,

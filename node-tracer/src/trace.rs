@@ -87,7 +87,10 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     let mut out = Out::new(config, &starter)?;
     let kube_events = kube_events(config, credentials)?;
     if let Some(address) = config.metrics {
-        let metrics = Metrics::new();
+        let mut metrics = Metrics::new();
+        if config.metrics_findings {
+            metrics.show_findings();
+        }
         if let Some(events) = &kube_events {
             metrics.show_kube_events(events.counts().family());
         }

@@ -57,7 +57,14 @@ test!(
 );
 fn metrics_follow_findings_and_events() -> anyhow::Result<()> {
     let port = free_port()?;
-    let mut tracer = Tracer::trace(&["--stall-threshold", "1s", "--metrics", &port.to_string()])?;
+    let port_text = port.to_string();
+    let mut tracer = Tracer::trace(&[
+        "--stall-threshold",
+        "1s",
+        "--metrics",
+        &port_text,
+        "--metrics-findings",
+    ])?;
     let open = r#"node_tracer_findings{rule="blocked-task",severity="warning"}"#;
     let opened = r#"node_tracer_findings_opened_total{rule="blocked-task"}"#;
     let before = scrape(port)?;
@@ -77,10 +84,16 @@ fn metrics_follow_findings_and_events() -> anyhow::Result<()> {
     let is_about = |record: &serde_json::Value| {
         is_finding(record, "blocked-task") && record["holders"][0]["pid"] == pid
     };
-    tracer.wait_for("a blocked-task finding", SOON, |record| {
+    let found = tracer.wait_for("a blocked-task finding", SOON, |record| {
         is_about(record) && record["state"] == "open"
     })?;
+    let id = format!("id={}}}", found["id"]);
+    let has_it = |text: &str| {
+        let mut lines = text.lines();
+        lines.any(|line| line.starts_with("node_tracer_open_finding_info{") && line.contains(&id))
+    };
     let stuck = scrape(port)?;
+    ensure!(has_it(&stuck), "no {id}: {stuck}");
     ensure!(base(&stuck, open) >= was_open + 1.0, "{stuck}");
     ensure!(base(&stuck, opened) >= was_opened + 1.0, "{stuck}");
     ensure!(base(&stuck, "node_tracer_blocked_tasks") >= 1.0, "{stuck}");
@@ -100,6 +113,7 @@ fn metrics_follow_findings_and_events() -> anyhow::Result<()> {
         "still open: {after}"
     );
     ensure!(base(&after, opened) >= base(&stuck, opened), "{after}");
+    ensure!(!has_it(&after), "still shown: {after}");
     drop(netns);
     let ended = tracer.stop()?;
     ensure!(ended.code == Some(0), "{:?}: {}", ended.code, ended.stderr);

@@ -203,6 +203,12 @@ pub struct Trace {
     /// 0.0.0.0:PORT.
     #[arg(long, value_name = "ADDR", value_parser = metrics_address, help_heading = HOW)]
     pub metrics: Option<SocketAddr>,
+    /// Also show each open finding as a metric, with its pod and its IP
+    ///
+    /// node_tracer_open_finding_info has the worst 32; how many are left out is
+    /// node_tracer_open_findings_left_out.
+    #[arg(long, requires = "metrics", help_heading = HOW)]
+    pub metrics_findings: bool,
     /// Give a sign of life in this file, for check --heartbeat
     ///
     /// The loop that reads the kernel's records writes it every 10 s. It belongs

@@ -13,15 +13,20 @@
 //! | `node_tracer_blocked_tasks` | | tasks that sleep uninterruptibly past the threshold |
 //! | `node_tracer_signal_info` | `signal`, `mechanism` | how each signal is seen; `none` for one that is not |
 //! | `node_tracer_kube_events_total` | `outcome` | with `--kube-events`: what became of Events of Kubernetes: `created`, `updated`; `forbidden`, `namespace-gone`, `refused`, `expired`, `dropped` |
+//! | `node_tracer_open_finding_info` | `rule`, `phase`, `address`, `namespace`, `pod`, `id` | with `--metrics-findings`: 1 for each open finding, for the worst [`MAX_FINDINGS`] |
+//! | `node_tracer_open_findings_left_out` | | with `--metrics-findings`: open findings beyond these |
 //! | `node_tracer_build_info` | `version` | 1 |
 //! | `process_resident_memory_bytes`, `process_cpu_seconds_total`, `process_start_time_seconds` | | the tracer's own, as is customary |
 //!
-//! Label sets are bounded: no pod, container, address or process is in them.
-//! A plugin's name is whatever a runtime calls: after [`MAX_PLUGINS`] of them,
+//! Label sets are bounded: no pod, container, address or process is in them, but
+//! with `--metrics-findings`. A plugin's name is whatever a runtime calls: after [`MAX_PLUGINS`] of them,
 //! and for one of unusual characters, it is `other`.
 
+mod open_findings;
 mod own;
 pub mod server;
+
+use self::open_findings::OpenFindings;
 
 use event::{
     CniCall, CniCommand, Task, What,
@@ -145,6 +150,8 @@ pub struct Metrics {
     crowds: HashMap<u32, u64>,
     plugins: BTreeSet<String>,
     causes: BTreeSet<String>,
+    /// Where each open finding is shown.
+    each: Option<OpenFindings>,
 }
 
 impl Metrics {
@@ -165,6 +172,7 @@ impl Metrics {
             crowds: HashMap::new(),
             plugins: BTreeSet::new(),
             causes: BTreeSet::new(),
+            each: None,
         };
         this.register();
         this
@@ -232,6 +240,15 @@ impl Metrics {
         );
     }
 
+    /// Shows each open finding as well, with its pod and its address.
+    pub fn show_findings(&mut self) {
+        let each = OpenFindings::default();
+        let mut registry = self.shelf.0.lock().unwrap_or_else(PoisonError::into_inner);
+        each.register(&mut registry);
+        drop(registry);
+        self.each = Some(each);
+    }
+
     pub fn count(&mut self, record: &Record<'_>) {
         match record.body {
             Body::Event(event) if event.what == What::Tick => {}
@@ -248,6 +265,9 @@ impl Metrics {
     }
 
     fn finding(&mut self, finding: &Finding, state: State) {
+        if let Some(each) = &mut self.each {
+            each.take(finding, state);
+        }
         if let Some((rule, severity, phase)) = self.open.remove(&finding.id) {
             self.open_by(rule, severity, phase, -1);
         } else if state != State::Resolved {

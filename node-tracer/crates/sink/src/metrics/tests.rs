@@ -181,3 +181,48 @@ fn mechanisms_are_labels_and_paths_are_not() {
     assert!(value(&metrics, "process_resident_memory_bytes").unwrap() > 1e6);
     assert!(value(&metrics, "process_cpu_seconds_total").is_some());
 }
+
+#[test]
+fn the_worst_open_findings_have_a_series_each_and_the_others_are_counted() {
+    let mut metrics = Metrics::new();
+    metrics.show_findings();
+    let mut node = Node::default();
+    let mut story = ghost_story();
+    story.push(at(70, What::Tick));
+    let all = story.iter().flat_map(|event| node.0.apply(event));
+    let mut ghosts_found = all.filter(|(finding, _)| finding.rule == Rule::GhostSandbox);
+    let (ghost, _) = ghosts_found.next().unwrap();
+    for number in 0..40 {
+        let mut one = ghost.clone();
+        one.id = format!("{number:016}");
+        one.severity = match number {
+            39 => Severity::Critical,
+            _ => Severity::Warning,
+        };
+        find(&mut metrics, &one, State::Open);
+    }
+    let shown = |metrics: &Metrics| {
+        let text = metrics.shelf().text();
+        let series = "node_tracer_open_finding_info{";
+        let lines = text.lines().filter(|line| line.starts_with(series));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let series = shown(&metrics);
+    assert_eq!(series.len(), 32);
+    let worst =
+        r#"address="10.0.0.5",namespace="shop",pod="checkout-x8k2p",id="0000000000000039"} 1"#;
+    assert!(
+        series.iter().any(|line| line.ends_with(worst)),
+        "{series:#?}"
+    );
+    let left_out = "node_tracer_open_findings_left_out";
+    assert_eq!(value(&metrics, left_out), Some(8.0));
+
+    for number in 0..40 {
+        let mut one = ghost.clone();
+        one.id = format!("{number:016}");
+        find(&mut metrics, &one, State::Resolved);
+    }
+    assert!(shown(&metrics).is_empty());
+    assert_eq!(value(&metrics, left_out), Some(0.0));
+}
