@@ -194,7 +194,7 @@ impl Kube {
     /// A root's shell on the node, of somebody who may do all in the cluster.
     pub fn shell(&self) -> anyhow::Result<Shell> {
         let shell = Shell::on(&self.node)?;
-        Settings::write_admin(&self.node, &self.authority)?;
+        Settings::write_admin(&self.node)?;
         Ok(shell)
     }
 

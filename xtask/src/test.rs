@@ -61,7 +61,13 @@ pub(crate) fn run(filter: &[String]) -> anyhow::Result<ExitCode> {
     println!("── test: build");
     // In one build: tests ask for more features, and with those every crate of
     // the tracer would be another one.
-    let tests = ["--tests", "--bin", "node-tracer"];
+    let tests = [
+        "--tests",
+        "--bin",
+        "node-tracer",
+        "--bin",
+        "kubectl-node_tracer",
+    ];
     let tracer = build_tracer(&[&TESTED[..], &tests].concat())?;
 
     let packages = Scratch::create()?;

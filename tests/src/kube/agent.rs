@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::account::{NAME, NAMESPACE};
-use super::pod::LIMIT;
+use super::pod::{LIMIT, Running};
 use super::{ADDRESS_AND_PORT, Kube};
 use crate::containerd::image;
 use crate::wait;
@@ -17,6 +17,8 @@ use crate::wait;
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Where the node's root is, in the pod.
 const ROOT: &str = "/host";
+/// Where the tracer's folder is, in the pod.
+const PROGRAM: &str = "/opt/tracer";
 /// Where the pod writes to, in the pod and on the node.
 const OUTPUT: &str = "/run/agent";
 
@@ -52,15 +54,14 @@ pub(super) fn service_account() -> (Value, Value) {
     )
 }
 
-/// The pod. `program` is a path of the node. What it needs of the C library is
-/// the node's.
-fn object(kube: &Kube, program: &Path, arguments: &str) -> anyhow::Result<Value> {
+/// The pod, which runs a line of sh(1). `program` is a path of the node. What it
+/// needs of the C library is the node's.
+fn object(kube: &Kube, program: &Path, run: &str) -> anyhow::Result<Value> {
     let folder = program.parent().context("no folder")?;
-    let name = program.file_name().context("no file")?.to_string_lossy();
     let (volumes, mounts): (Vec<Value>, Vec<Value>) = [
         service_account(),
         host_path("root", Path::new("/"), ROOT),
-        host_path("program", folder, "/opt/tracer"),
+        host_path("program", folder, PROGRAM),
         host_path("output", Path::new(OUTPUT), OUTPUT),
         host_path("lib", Path::new("/lib"), "/lib"),
         host_path("lib64", Path::new("/lib64"), "/lib64"),
@@ -68,13 +69,13 @@ fn object(kube: &Kube, program: &Path, arguments: &str) -> anyhow::Result<Value>
     .into_iter()
     .unzip();
     let [host, port] = server();
-    let run = format!(
-        "/opt/tracer/{name} {arguments} -o json --root {ROOT} >{OUTPUT}/out 2>{OUTPUT}/err"
-    );
     Ok(json!({
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": { "generateName": "node-tracer-" },
+        "metadata": {
+            "generateName": "node-tracer-",
+            "labels": { "app.kubernetes.io/name": "node-tracer" },
+        },
         "spec": {
             "nodeName": kube.name(),
             "serviceAccountName": NAME,
@@ -93,6 +94,8 @@ fn object(kube: &Kube, program: &Path, arguments: &str) -> anyhow::Result<Value>
                 "env": [
                     host,
                     port,
+                    { "name": "PATH", "value": format!("{PROGRAM}:/bin") },
+                    { "name": "NODE_TRACER_ROOT", "value": ROOT },
                     { "name": "NODE_NAME",
                       "valueFrom": { "fieldRef": { "fieldPath": "spec.nodeName" } } },
                 ],
@@ -128,11 +131,20 @@ pub(super) fn publish_authority_in(kube: &Kube, namespace: &str) -> anyhow::Resu
     kube.expect("POST", &maps, Some(&map)).map(drop)
 }
 
+/// A pod of the DaemonSet, in which a tracer can be asked.
+pub fn deploy(kube: &Kube, program: &Path) -> anyhow::Result<Running> {
+    fs::create_dir_all(kube.node().host_path(OUTPUT)).context("mkdir for the output")?;
+    let object = object(kube, program, "exec sleep 100000")?;
+    kube.wait_until_running(&kube.create_object(NAMESPACE, &object)?)
+}
+
 /// Runs the tracer in a pod to its end. The node has `program` at this path.
 pub fn run(kube: &Kube, program: &Path, arguments: &str) -> anyhow::Result<PodRun> {
     let output = kube.node().host_path(OUTPUT);
     fs::create_dir_all(&output).context("mkdir for the output")?;
-    let object = object(kube, program, arguments)?;
+    let name = program.file_name().context("no file")?.to_string_lossy();
+    let run = format!("{name} {arguments} -o json >{OUTPUT}/out 2>{OUTPUT}/err");
+    let object = object(kube, program, &run)?;
     let pod = kube.create_object(NAMESPACE, &object)?;
     let mut status = Value::Null;
     let ended = wait::until("the pod to end", LIMIT, || {

@@ -59,6 +59,8 @@ impl Settings<'_> {
             "api-server.key",
             "accounts.crt",
             "accounts.key",
+            "admin.crt",
+            "admin.key",
         ] {
             write(&format!("{PKI}/{file}"), &authority.text(file)?)?;
         }
@@ -78,10 +80,8 @@ impl Settings<'_> {
     }
 
     /// Gives the node's root the administrator's credentials.
-    pub(super) fn write_admin(node: &Containerd, authority: &Authority) -> anyhow::Result<()> {
+    pub(super) fn write_admin(node: &Containerd) -> anyhow::Result<()> {
         let [certificate, key] = ["admin.crt", "admin.key"].map(|file| format!("{PKI}/{file}"));
-        fs::write(node.host_path(&certificate), authority.text("admin.crt")?)?;
-        fs::write(node.host_path(&key), authority.text("admin.key")?)?;
         let user = json!({ "client-certificate": certificate, "client-key": key });
         let config = kubeconfig(Path::new(&format!("{PKI}/ca.crt")), "admin", &user);
         let folder = node.host_path("/root/.kube");
@@ -147,6 +147,9 @@ pub(super) fn api_server() -> Vec<String> {
         format!("--tls-cert-file={PKI}/api-server.crt"),
         format!("--tls-private-key-file={PKI}/api-server.key"),
         format!("--client-ca-file={PKI}/ca.crt"),
+        // For exec and logs.
+        format!("--kubelet-client-certificate={PKI}/admin.crt"),
+        format!("--kubelet-client-key={PKI}/admin.key"),
         format!("--service-account-key-file={PKI}/accounts.crt"),
         format!("--service-account-signing-key-file={PKI}/accounts.key"),
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),

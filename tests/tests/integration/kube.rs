@@ -5,6 +5,7 @@ mod advice;
 mod elsewhere;
 mod events;
 mod incident;
+mod plugin;
 mod released;
 mod restart;
 
