@@ -13,7 +13,7 @@
 //! | `node_tracer_blocked_tasks` | | tasks that sleep uninterruptibly past the threshold |
 //! | `node_tracer_signal_info` | `signal`, `mechanism` | how each signal is seen; `none` for one that is not |
 //! | `node_tracer_kube_events_total` | `outcome` | with `--kube-events`: what became of Events of Kubernetes: `created`, `updated`; `forbidden`, `namespace-gone`, `refused`, `expired`, `dropped` |
-//! | `node_tracer_open_finding_info` | `rule`, `phase`, `address`, `namespace`, `pod`, `id` | with `--metrics-findings`: 1 for each open finding, for the worst [`MAX_FINDINGS`] |
+//! | `node_tracer_open_finding_info` | `rule`, `phase`, `address`, `namespace`, `pod`, `id` | with `--metrics-findings`: 1 for each open finding, for the worst [`open_findings::MAX_FINDINGS`] |
 //! | `node_tracer_open_findings_left_out` | | with `--metrics-findings`: open findings beyond these |
 //! | `node_tracer_build_info` | `version` | 1 |
 //! | `process_resident_memory_bytes`, `process_cpu_seconds_total`, `process_start_time_seconds` | | the tracer's own, as is customary |
