@@ -144,7 +144,17 @@ fn help(error: &anyhow::Error) -> Option<&'static str> {
     }
 }
 
+/// A node in trouble is short of processor time. Who takes it must not decide
+/// when this program runs, which itself needs little: atop(1) does the same. In a
+/// container without CAP_SYS_NICE it stays as it is.
+fn run_before_others() {
+    let _ = rustix::process::setpriority_process(None, -20);
+}
+
 fn run(command: &Command) -> anyhow::Result<u8> {
+    if let Command::Trace(_) | Command::Scan(_) | Command::Explain(_) | Command::Eni(_) = command {
+        run_before_others();
+    }
     match command {
         Command::Trace(options) => {
             trace::run(&Config::trace(options)?)?;
