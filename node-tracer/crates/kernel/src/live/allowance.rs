@@ -35,6 +35,11 @@ impl Allowance {
         self.left > 0
     }
 
+    /// How much may be told, as of the last question whether there is room.
+    pub(super) fn room(&self) -> usize {
+        self.left.try_into().unwrap_or(0)
+    }
+
     /// So much is told.
     pub(super) fn spend(&mut self, count: usize) {
         let count = i64::try_from(count).unwrap_or(i64::MAX);

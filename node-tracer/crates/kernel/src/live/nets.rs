@@ -267,10 +267,11 @@ impl NetTable {
         addresses: &BTreeSet<Address>,
         out: &mut Vec<Change>,
     ) {
-        let all = self.addresses;
+        let (all, host) = (self.addresses, self.host);
         let Some(known) = self.entry(net) else {
             return;
         };
+        let is_counted = known.found.is_none() && !host.has(known.net.inum);
         if !addresses.is_empty() {
             Self::report(known, out);
         }
@@ -285,6 +286,12 @@ impl NetTable {
                     known.refused += 1;
                     continue;
                 }
+                // It is read again when it may be told.
+                Marked::Absent if is_counted && known.budget.room() == 0 => {
+                    known.refused += 1;
+                    known.cut = true;
+                    continue;
+                }
                 Marked::Absent => known.addresses.insert(address, known.reading),
             }
             // That one is tentative ends by itself, within seconds.
@@ -292,7 +299,7 @@ impl NetTable {
                 dad: address.dad.filter(|dad| *dad == Dad::Failed),
                 ..address.clone()
             };
-            known.budget.spend(usize::from(known.found.is_none()));
+            known.budget.spend(usize::from(is_counted));
             out.push(match known.found {
                 Some(time) => Change::AddressFound(netns, time, address),
                 None => Change::AddressAdded(netns, time, address),
@@ -326,14 +333,28 @@ impl NetTable {
     /// Takes out the addresses of a namespace that the last readings, so many
     /// and the one that has ended now, have not come across.
     fn gone(&mut self, net: Net, passed_over: u64, readings: u32) -> Vec<Address> {
+        let host = self.host;
         let Some(known) = self.entry(net) else {
             return Vec::new();
         };
+        let is_host = host.has(known.net.inum);
         known.found = None;
         known.left_out = std::mem::take(&mut known.refused) + passed_over;
         let oldest = known.reading.saturating_sub(readings);
-        let gone = known.addresses.take_older(oldest);
-        known.budget.spend(gone.len());
+        let most = if is_host {
+            usize::MAX
+        } else {
+            known.budget.room()
+        };
+        let gone = known.addresses.take_older(oldest, most);
+        if !is_host {
+            known.budget.spend(gone.len());
+            if gone.len() == most {
+                // There may be more that are gone.
+                known.cut = true;
+                known.left_out = known.left_out.max(1);
+            }
+        }
         self.addresses -= gone.len();
         gone
     }

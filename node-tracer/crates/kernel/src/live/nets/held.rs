@@ -117,13 +117,15 @@ impl Held {
         was_there
     }
 
-    /// Takes out those that no reading since this one has come across.
-    pub(super) fn take_older(&mut self, reading: u32) -> Vec<Address> {
+    /// Takes out those that no reading since this one has come across, so many at
+    /// most.
+    pub(super) fn take_older(&mut self, reading: u32, most: usize) -> Vec<Address> {
         let mut taken = Vec::new();
         for (ifname, devices) in &mut self.devices {
             for device in devices {
                 let old = device.addresses.iter();
                 let old = old.filter(|(_, mark)| mark.reading < reading);
+                let old = old.take(most - taken.len());
                 let old: Vec<_> = old.map(|(key, mark)| (*key, *mark)).collect();
                 for (key, mark) in old {
                     device.addresses.remove(&key);

@@ -734,6 +734,45 @@ fn who_changes_addresses_without_end_is_told_of_within_a_budget() {
 }
 
 #[test]
+fn a_reading_of_very_many_addresses_tells_no_more_of_them_than_the_budget() {
+    const MANY: u32 = 3 * CHANGES_AT_ONCE;
+    let mut table = NetTable::new(HOOKS);
+    let net = net(1, 1, 1, 1);
+    let mut told = Vec::new();
+    table.created(net, 1, KernelTask::default(), &mut told);
+    let ip = |number: u32| Address {
+        address: std::net::Ipv4Addr::from(0x0a00_0000 + number).into(),
+        ..addresses([1]).pop_first().unwrap()
+    };
+    let all: BTreeSet<_> = (0..MANY).map(ip).collect();
+    let mut time = 1;
+    let mut read = |all: &BTreeSet<_>, time| {
+        let mut told = Vec::new();
+        assert_eq!(table.cut(time).count(), usize::from(time > 1));
+        table.reads(net);
+        table.read(net, time, all, &mut told);
+        table.has_read(net, time, 0, false, &mut told);
+        (told.len(), table.left_out())
+    };
+    let (first, left_out) = read(&all, time);
+    assert_eq!(first, CHANGES_AT_ONCE as usize);
+    assert_eq!(left_out, u64::from(MANY - CHANGES_AT_ONCE));
+    for _ in 0..16 {
+        time += 60_000_000_000;
+        assert_eq!(read(&all, time).0, CHANGES_A_MINUTE as usize);
+    }
+    assert_eq!(
+        read(&all, time + 60_000_000_000).1,
+        0,
+        "all of them in the end"
+    );
+    // That they are gone is told no faster.
+    let none = BTreeSet::new();
+    let (gone, left_out) = read(&none, time + 120_000_000_000);
+    assert_eq!((gone, left_out), (2 * CHANGES_A_MINUTE as usize, 1));
+}
+
+#[test]
 fn what_is_spoken_of_is_found_among_very_many_without_going_through_them() {
     const MANY: u32 = 20_000;
     let mut table = NetTable::new(HOOKS);
