@@ -280,9 +280,26 @@ impl Kube {
         ensure!(output.status.success(), "{}: {}", what(), stderr.trim());
         let text = String::from_utf8(output.stdout).with_context(what)?;
         let (text, code) = text.rsplit_once('\n').with_context(what)?;
-        // What is no JSON (`ok`) is of no use to anybody.
-        let body = serde_json::from_str(text).unwrap_or_default();
+        // What is no JSON is text: `ok`, or metrics.
+        let body = serde_json::from_str(text).unwrap_or_else(|_| text.into());
         Ok((code.parse().with_context(what)?, body))
+    }
+
+    /// Requests for the pods of the cluster that the server has counted, whoever
+    /// made them, by verb.
+    pub fn pod_requests(&self, verb: &str) -> anyhow::Result<u64> {
+        let metrics = self.expect("GET", "/metrics", None)?;
+        let labels = [
+            format!("verb=\"{verb}\""),
+            "resource=\"pods\"".to_owned(),
+            "scope=\"cluster\"".to_owned(),
+        ];
+        let lines = metrics.as_str().context("no metrics")?.lines();
+        let counted = lines
+            .filter(|line| line.starts_with("apiserver_request_total{"))
+            .filter(|line| labels.iter().all(|label| line.contains(label.as_str())))
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+        Ok(counted.sum())
     }
 
     /// The same, for what is to go well. Returns the body.

@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use node_tracer_tests::kube::incident::KubeIncident;
 use node_tracer_tests::kube::{Account, Kube};
 use node_tracer_tests::snapshot_run::KUBE;
-use node_tracer_tests::test;
+use node_tracer_tests::{test, wait};
 use serde_json::{Value, json};
 
 use super::{SOON, address_of, incident::stage_of, scan, trace};
@@ -14,6 +14,8 @@ use node_tracer_tests::tracer::{is_finding, netns_of};
 
 /// From the question to the finding.
 const AT_ONCE: Duration = Duration::from_secs(2);
+/// With some seconds more.
+const MINUTE: Duration = Duration::from_secs(64);
 
 /// A pod that is bound to a node without a kubelet, whose status says that it runs
 /// and has an address.
@@ -73,6 +75,12 @@ fn kube_ghost_whose_address_another_nodes_pod_has_is_a_conflict() -> anyhow::Res
         "uid": other["metadata"]["uid"],
     });
     ensure!(found["taken_by"] == expected, "{found:#}");
+    // While it is open the server is asked once a minute; for IPv4 by either field.
+    let before = incident.kube().pod_requests("LIST")?;
+    wait::pause(MINUTE)?;
+    let asked = incident.kube().pod_requests("LIST")? - before;
+    println!("        lists of pods that the server counts in a minute: {asked}");
+    ensure!((1..=4).contains(&asked), "{asked} lists of pods");
     let look = scan(incident.kube(), &args)?;
     let ghost = look.the("ghost-sandbox")?;
     ensure!(ghost["taken_by"] == expected, "{ghost:#}");
