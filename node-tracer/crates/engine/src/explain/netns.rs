@@ -16,7 +16,10 @@ use event::explanation::{
     AddressPart, DevicePart, GatewayPart, KnownBy, NetnsPart, NetnsState, PeerPart, PodState,
     RoutePart,
 };
-use event::{Device, Route};
+use event::{
+    Device, Route,
+    forwarding::{LOCAL_TABLE, MAIN_TABLE, TableRoute, table_name},
+};
 
 /// Every namespace of a subject.
 pub(super) fn parts(view: &View<'_>, related: &Related<'_>) -> Vec<NetnsPart> {
@@ -60,6 +63,7 @@ fn part(view: &View<'_>, related: &Related<'_>, entry: &NetnsEntry) -> NetnsPart
         devices: devices.unwrap_or_default(),
         gateways: wiring.map(gateways).unwrap_or_default(),
         routes: wiring.map(routes).unwrap_or_default(),
+        rules: wiring.map(|it| rules(entry, it)).unwrap_or_default(),
         addresses,
     }
 }
@@ -164,6 +168,24 @@ fn routes(wiring: &Wiring) -> Vec<RoutePart> {
         ifname: name(wiring, route.device),
     };
     wiring.routes.iter().map(part).collect()
+}
+
+/// What a pod decides otherwise than by its main table.
+fn rules(entry: &NetnsEntry, wiring: &Wiring) -> Vec<String> {
+    let Some(known) = &entry.forwarding else {
+        return Vec::new();
+    };
+    let own = known.forwarding.rules.iter();
+    let own = own.filter(|rule| !rule.is_kernels());
+    let tables = known.forwarding.routes.iter();
+    let tables = tables.filter(|route| !matches!(route.table, MAIN_TABLE | LOCAL_TABLE));
+    let route = |route: &TableRoute| {
+        let text = route.text(|index| name(wiring, index));
+        format!("table {}: {text}", table_name(route.table))
+    };
+    own.map(|rule| format!("rule {}", rule.text()))
+        .chain(tables.map(route))
+        .collect()
 }
 
 fn name(wiring: &Wiring, device: u32) -> String {

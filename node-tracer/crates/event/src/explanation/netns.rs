@@ -39,6 +39,10 @@ pub struct NetnsPart {
     pub gateways: Vec<GatewayPart>,
     /// Its routes: default, and to single addresses.
     pub routes: Vec<RoutePart>,
+    /// A pod's own policy rules, and its routes in tables of its own, as ip(8) has
+    /// them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<String>,
 }
 
 /// Whether a network namespace lives.

@@ -367,3 +367,14 @@ fn an_answer_has_a_screen_and_that_nobody_has_it_has_five_lines() {
         }
     }
 }
+
+#[test]
+fn a_pods_own_rules_and_tables_are_told_with_its_namespace() {
+    let mut node = incident();
+    node.tell(forwards(101, 100, &whole_forwarding()));
+    let answer = ask(&node, OLD_SANDBOX, 102).unwrap();
+    let rules = &answer.netns[0].rules;
+    assert!(rules[0].starts_with("rule 20:"), "{rules:?}");
+    assert!(rules[1].starts_with("table 1002: default via"), "{rules:?}");
+    assert_eq!(rules.len(), 3, "{rules:?}");
+}

@@ -107,6 +107,10 @@ impl Page {
         for gateway in &part.gateways {
             self.gateway(gateway);
         }
+        for rule in part.rules.iter().take(LISTED) {
+            self.line("", 2, &Printable(rule).to_string());
+        }
+        self.more(part.rules.len().saturating_sub(LISTED));
         let mut last: &[String] = &[];
         for holder in part.holders.iter().take(HOLDERS) {
             last = self.holder("", 2, holder, last);
