@@ -20,7 +20,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::{
-    reader::{Line, ReadError, Recording},
+    reader::{Line, LineEnd, Lines, ReadError, Recording},
     recorder::{Recorder, RecordingError},
     tape::Opened,
 };
@@ -29,7 +29,7 @@ use engine::detect::Settings;
 use event::{clock::Timestamp, record::CoverageItem};
 
 /// The `type` of the first line.
-const KIND: &str = "recording";
+pub(crate) const KIND: &str = "recording";
 
 /// The first line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,5 +1,6 @@
 //! `node-tracer replay FILE…`: recorded runs again, and logs that nobody
-//! traced ([`logs`]), through the same engine into the same sinks.
+//! traced ([`logs`]), through the same engine into the same sinks; and what the
+//! tool has printed ([`printed`]), which is told again.
 //!
 //! A run is told as the command told it that recorded it: of a trace, what it
 //! saw, its events, and findings as they came; of a scan, what it saw and what
@@ -12,6 +13,7 @@ mod gaps;
 #[cfg(feature = "testing")]
 mod heard;
 mod logs;
+mod printed;
 mod run;
 
 use std::{
@@ -47,6 +49,14 @@ pub(crate) fn run(config: &config::Replay) -> anyhow::Result<Outcome> {
     let mut begun: Option<Run> = None;
     for path in &config.files {
         let recording = match Input::open(path, &tally.read) {
+            Ok(input) if printed::is_printed(input.beginning()) => {
+                match sinks().and_then(|sinks| printed::run(input, sinks)) {
+                    Ok(Replayed::Whole { found }) => outcome = outcome.max(found),
+                    Ok(Replayed::Unheard { found }) => return unheard(outcome.max(found)),
+                    Err(failure) => failed.note(failure)?,
+                }
+                continue;
+            }
             Ok(input) if logs::is_recording(input.beginning()) => recording(input),
             Ok(input) => {
                 logs.push(input);
@@ -173,6 +183,7 @@ pub(crate) fn into_sink(path: &Path, sink: Box<dyn Sink>) -> anyhow::Result<Outc
     let _shown = tally.show(&[path.to_owned()]);
     let sink = tally.findings(sink);
     let told = match Input::open(path, &tally.read) {
+        Ok(input) if printed::is_printed(input.beginning()) => printed::run(input, vec![sink]),
         Ok(input) if logs::is_recording(input.beginning()) => {
             recording(input).and_then(|recording| tell(recording, vec![sink]))
         }

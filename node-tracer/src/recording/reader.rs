@@ -198,9 +198,6 @@ fn header(name: &str, line: &[u8]) -> Result<Header, ReadError> {
                 version: text("version"),
             });
         }
-        (Some(_), Some(schema)) if schema == SCHEMA => {
-            return foreign("it is what -o json prints, which is not all that a replay needs");
-        }
         _ if value.get("event").is_some() => return foreign("its first line is missing"),
         _ => return foreign("its first line is JSON of something else"),
     }
@@ -322,16 +319,16 @@ fn is_unknown<T: DeserializeOwned>(line: &Value) -> bool {
 
 /// Lines of bounded length.
 #[derive(Debug)]
-struct Lines<R> {
+pub(crate) struct Lines<R> {
     input: R,
     /// The line, without its end.
-    buffer: Vec<u8>,
+    pub(crate) buffer: Vec<u8>,
     /// Which it is, from 1.
-    number: u64,
+    pub(crate) number: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LineEnd {
+pub(crate) enum LineEnd {
     Newline,
     File,
     /// It was longer than allowed; what is in the buffer is its beginning.
@@ -340,7 +337,7 @@ enum LineEnd {
 }
 
 impl<R: BufRead> Lines<R> {
-    fn new(input: R) -> Self {
+    pub(crate) fn new(input: R) -> Self {
         Self {
             input,
             buffer: Vec::new(),
@@ -354,7 +351,7 @@ impl<R: BufRead> Lines<R> {
     }
 
     /// The next line. Of one that is too long, the rest is skipped.
-    fn next(&mut self, max: usize) -> io::Result<LineEnd> {
+    pub(crate) fn next(&mut self, max: usize) -> io::Result<LineEnd> {
         self.bounded(max, true)
     }
 

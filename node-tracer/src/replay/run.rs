@@ -9,7 +9,7 @@ use engine::{Engine, confirm::Confirmation, summary};
 use event::{
     Event, What,
     clock::Timestamp,
-    finding::State,
+    finding::{Finding, State},
     record::{Body, CoverageItem, Record, Summary},
 };
 use sink::{Sink, SinkError};
@@ -23,6 +23,25 @@ const MAX_TOLD: u64 = 16_384;
 
 /// Claims and holders of all that is told: one finding can have thousands.
 const MAX_ITEMS: u64 = 200_000;
+
+/// How much was told of what can be somebody else's.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// Changes of findings.
+    changes: u64,
+    /// Claims and holders of these.
+    items: u64,
+}
+
+impl Told {
+    /// Whether this one is to be told as well.
+    pub(super) fn has_room_for(&mut self, finding: &Finding) -> bool {
+        self.changes += 1;
+        self.items += (finding.evidence.len() + finding.holders.len()) as u64;
+        self.changes <= MAX_TOLD && self.items <= MAX_ITEMS
+    }
+}
+
 /// More findings than so many at a time are an attack, or a disaster.
 const FEW: usize = 100;
 /// So many beyond these may be judged again, all ticks together: some 20 s.
@@ -46,10 +65,7 @@ pub(super) struct Run {
     ended: Option<Timestamp>,
     /// Events came after the last tick, or after the last judgement.
     pending: bool,
-    /// Changes of findings so far.
-    told: u64,
-    /// Claims and holders of these.
-    items_told: u64,
+    told: Told,
     judging: Judging,
 }
 
@@ -106,8 +122,7 @@ impl Run {
             last: header.time,
             ended: None,
             pending: false,
-            told: 0,
-            items_told: 0,
+            told: Told::default(),
             judging: Judging::default(),
             header,
         }
@@ -319,13 +334,11 @@ impl Run {
     }
 
     fn write(&mut self, record: &Record<'_>) -> Result<(), SinkError> {
-        if let Body::Finding { finding, .. } = record.body {
-            self.told += 1;
-            self.items_told += (finding.evidence.len() + finding.holders.len()) as u64;
-            if self.told > MAX_TOLD || self.items_told > MAX_ITEMS {
-                self.gaps.too_many();
-                return Ok(());
-            }
+        if let Body::Finding { finding, .. } = record.body
+            && !self.told.has_room_for(finding)
+        {
+            self.gaps.too_many();
+            return Ok(());
         }
         crate::output::to_listeners(&mut self.sinks, record)
     }

@@ -416,3 +416,67 @@ fn the_parts_of_a_recording_are_one_run_and_a_later_part_alone_says_so() {
     let (_, alone) = told(&newer);
     assert!(unknown(&alone).contains("part 2"), "{}", unknown(&alone));
 }
+
+/// What is printed of it, as JSON lines.
+fn printed_of(text: String) -> Vec<Value> {
+    let sheet = Sheet::default();
+    let input = Input::new(
+        String::from("x"),
+        None,
+        Box::new(std::io::Cursor::new(text)),
+    )
+    .unwrap();
+    assert!(printed::is_printed(input.beginning()));
+    printed::run(input, vec![Box::new(sheet.clone())]).unwrap();
+    sheet.0.take()
+}
+
+/// A trace of the incident, as `-o json` prints it.
+fn told_as_json() -> Vec<Value> {
+    let (sheet, mut lines) = (Sheet::default(), vec![header("trace")]);
+    lines.extend(ticked().iter().map(line));
+    let recording = Recording::new(
+        String::from("r"),
+        lines.join("\n").into_bytes().leak() as &[u8],
+    );
+    tell(recording.unwrap(), vec![Box::new(sheet.clone())]).unwrap();
+    let mut told = sheet.0.take();
+    // These are not printed.
+    told.retain(|record| record["event"] != "tick");
+    told
+}
+
+#[test]
+fn what_was_printed_is_told_as_it_was_told() {
+    let told = told_as_json();
+    assert!(findings(&told).len() > 2);
+    let again = printed_of(told.iter().map(|record| format!("{record}\n")).collect());
+    assert_eq!(findings(&again), findings(&told));
+    let events = |of: &[Value]| of.iter().filter(|it| it["type"] == "event").count();
+    assert_eq!(events(&again), events(&told));
+}
+
+#[test]
+fn an_entry_of_the_journal_is_believed_if_root_has_sent_it() {
+    let told = told_as_json();
+    let entries = |uid: &str| -> String {
+        let record = |record: &Value| {
+            let entry = json!({"SYSLOG_IDENTIFIER": "node-tracer", "_UID": uid,
+                "NODE_TRACER_JSON": record.to_string()});
+            format!("{entry}\n")
+        };
+        told.iter().map(record).collect()
+    };
+    assert_eq!(findings(&printed_of(entries("0"))), findings(&told));
+    let forged = printed_of(entries("1000"));
+    assert!(findings(&forged).is_empty());
+    let said = forged.last().unwrap()["unknown"].to_string();
+    assert!(said.contains("of users other than root"), "{said}");
+    let cut = json!({"SYSLOG_IDENTIFIER": "node-tracer", "_UID": "0", "NODE_TRACER_JSON": null});
+    let said = printed_of(format!("{cut}\n"));
+    assert!(
+        said.last().unwrap()["unknown"]
+            .to_string()
+            .contains("--all")
+    );
+}

@@ -258,9 +258,30 @@ fn findings_reach_journald_with_their_fields() -> anyhow::Result<()> {
         }
     }
     check_ghost(&journald, &old, &stuck)?;
+    let findings = told.iter().filter(|record| record["type"] == "finding");
+    replays(&entries, &findings.copied().collect::<Vec<_>>())?;
     // The stage's own check counts it among what is left.
     drop(journald);
     incident.clean()
+}
+
+/// What `journalctl -o json` prints is replayed as it was told, and made a page of.
+fn replays(entries: &[Value], findings: &[&Value]) -> anyhow::Result<()> {
+    let folder = Scratch::create()?;
+    let file = folder.path().join("journal").display().to_string();
+    let lines: Vec<String> = entries.iter().map(Value::to_string).collect();
+    fs::write(&file, lines.join("\n"))?;
+    let output = command(&["replay", "-o", "json", &file])?.output()?;
+    ensure!(output.status.code() == Some(1), "{output:?}");
+    let text = String::from_utf8(output.stdout)?;
+    let records = text.lines().map(serde_json::from_str::<Value>);
+    let mut records = records.collect::<Result<Vec<_>, _>>()?;
+    records.retain(|record| record["type"] == "finding");
+    ensure!(records.iter().eq(findings.iter().copied()), "{text}");
+    let page = command(&["report", &file, "-o", "-"])?.output()?;
+    let page = String::from_utf8(page.stdout)?;
+    ensure!(page.contains("ghost-sandbox"), "{page}");
+    Ok(())
 }
 
 /// Two namespaces with the same address.

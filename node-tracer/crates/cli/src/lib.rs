@@ -333,6 +333,8 @@ pub struct Replay {
     /// Logs of the kubelet, a container runtime, CNI plugins or the kernel, as
     /// files or as journalctl prints them, gzip and zstd too. Several recordings
     /// are replayed one after the other; all logs are one story, merged by time.
+    /// What node-tracer itself has told, by -o json or in the journal (journalctl
+    /// -t node-tracer -o json --all), is told again.
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
     /// Where and how to write.
@@ -365,7 +367,9 @@ pub struct Replay {
 /// Options of `report`.
 #[derive(Debug, Args)]
 pub struct Report {
-    /// What trace --record or scan --record has written, or a log; - for standard input
+    /// What trace --record or scan --record has written, what the journal has of
+    /// node-tracer (journalctl -t node-tracer -o json --all), or a log; - for
+    /// standard input
     #[arg(value_name = "RECORDING")]
     pub recording: PathBuf,
     /// The page, one HTML file that needs nothing else; - for standard output
