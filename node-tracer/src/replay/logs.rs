@@ -429,7 +429,8 @@ pub(super) fn is_recording(beginning: &[u8]) -> bool {
 pub(super) fn not_understood(name: &str) -> String {
     format!(
         "{}: nothing in it could be understood. What can be replayed: what `node-tracer trace \
-         --record FILE` and `node-tracer scan --record FILE` have written; logs of the kubelet, of \
+         --record FILE` and `node-tracer scan --record FILE` have written, and what they have \
+         printed with -o json or into the journal; logs of the kubelet, of \
          containerd, CRI-O, dockerd, of CNI plugins and of the kernel, as files, as journalctl \
          prints them (short, short-iso, json, export) or as `kubectl logs` does; and what `kubectl \
          describe pod` and `kubectl get events` print",

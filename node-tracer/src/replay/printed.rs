@@ -80,6 +80,8 @@ struct Printed {
     events: u64,
     /// Changes of findings beyond what is told of one file.
     untold: u64,
+    /// Entries of other programs.
+    others: u64,
     /// Entries that somebody else than root has sent.
     untrusted: u64,
     /// Entries without their record.
@@ -101,6 +103,7 @@ pub(super) fn run(input: Input, sinks: Vec<Box<dyn Sink>>) -> Result<Replayed, F
         node: String::new(),
         events: 0,
         untold: 0,
+        others: 0,
         untrusted: 0,
         cut: 0,
         damaged: 0,
@@ -133,8 +136,11 @@ impl Printed {
         if !has(FIELD) {
             return match has(OF_RECORD) {
                 true => self.record(line),
-                // What the tool has said besides, and others.
-                false => Ok(()),
+                // What the tool has said besides is no record.
+                false => {
+                    self.others += u64::from(!has(IDENTIFIER));
+                    Ok(())
+                }
             };
         }
         let Ok(entry) = serde_json::from_slice::<Entry<'_>>(line) else {
@@ -255,6 +261,10 @@ impl Printed {
         }
         let said = [
             (self.untold, "findings beyond what is told of one file"),
+            (
+                self.others,
+                "entries of other programs, not read (replay these by themselves)",
+            ),
             (
                 self.untrusted,
                 "entries of users other than root, not believed",

@@ -240,7 +240,7 @@ fn report_refuses_what_is_no_recording() -> anyhow::Result<()> {
         ("\u{7f}ELF\u{2}\u{1}\u{0}\u{0}", "is a program"),
         (
             "{\"schema\":\"node-tracer/1\",\"type\":\"event\"}\n",
-            "-o json",
+            "could be understood",
         ),
     ] {
         fs::write(&foreign, text)?;

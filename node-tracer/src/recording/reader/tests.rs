@@ -44,7 +44,7 @@ fn what_is_no_recording_is_refused_with_what_could_be_read() {
         (b"\x1f\x8b\x08\x00\xff\xfe\n", "no text"),
         (
             br#"{"schema":"node-tracer/1","type":"coverage","signals":[]}"#,
-            "-o json",
+            "something else",
         ),
         (
             br#"{"time":"2025-11-21T05:00:00Z","event":"tick"}"#,
