@@ -94,6 +94,9 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
         if let Some(events) = &kube_events {
             metrics.show_kube_events(events.counts().family());
         }
+        if pods.credentials().is_some() {
+            metrics.show_api(kube::traffic::requests(), kube::traffic::received());
+        }
         let at = server::serve(address, metrics.shelf())?;
         tracing::info!("metrics are at http://{at}/metrics");
         out.count_in(metrics);
@@ -202,6 +205,9 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
             }
             reservations.poll(&watch.addresses, &watch.living, &mut events);
             cluster.step(&watch.of_ghosts, &mut events);
+            if watch.proof {
+                pods.prove();
+            }
             runtime.poll(&mut events);
             if let Some(pid) = runtime.listener() {
                 effects.listens(pid);

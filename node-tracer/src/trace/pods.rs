@@ -108,6 +108,14 @@ impl PodsSource {
         self.credentials.as_ref()
     }
 
+    /// A pod that is not on the list matters: has the server show that it is not
+    /// there. A file says what it says.
+    pub(super) fn prove(&self) {
+        if let From::Server(watch) = &self.from {
+            watch.prove();
+        }
+    }
+
     pub(super) fn name(&self) -> Option<String> {
         match &self.from {
             From::Nowhere => None,

@@ -108,6 +108,8 @@ pub struct View<'a> {
     crowded: OnceCell<add_failed::Crowded>,
     /// Findings that there are besides those that are told.
     left_out: Cell<usize>,
+    /// See [`Self::lacks_proof`].
+    lacks_proof: Cell<bool>,
 }
 
 impl<'a> View<'a> {
@@ -130,6 +132,7 @@ impl<'a> View<'a> {
             unresolved: OnceCell::new(),
             crowded: OnceCell::new(),
             left_out: Cell::new(0),
+            lacks_proof: Cell::new(false),
         }
     }
 
@@ -188,6 +191,12 @@ impl<'a> View<'a> {
                 };
                 list.is_of_node(&self.settings.node) || self.model.netns.live().any(is_listed)
             })
+    }
+
+    /// Whether a rule has asked about a pod that is not on the list, which may be
+    /// older than the pod.
+    pub fn lacks_proof(&self) -> bool {
+        self.lacks_proof.get()
     }
 
     /// Addresses that pods are called by and the kernel does not show.

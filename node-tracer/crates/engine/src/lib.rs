@@ -138,6 +138,8 @@ pub struct Watch {
     /// Ghosts' addresses, each with how far its ghost has come: who has them in the
     /// whole cluster matters.
     pub of_ghosts: BTreeMap<IpAddr, Phase>,
+    /// Whether it matters that the pod list shows which pods are not there.
+    pub proof: bool,
 }
 
 /// What has been found so far.
@@ -578,6 +580,7 @@ fn watch(view: &View<'_>) -> Watch {
     }
     watch.addresses.extend(detect::called_for(view));
     watch.of_ghosts = ghost_sandbox::addresses(view);
+    watch.proof = ghost_sandbox::needs_proof(view);
     for (address, is_unreserved) in unreserved_address::addresses(view) {
         watch.living.insert(address);
         if is_unreserved && watch.addresses.len() < MAX_ASKED {

@@ -131,6 +131,30 @@ fn what_matters_is_watched() {
 }
 
 #[test]
+fn what_a_list_may_only_be_too_old_for_is_to_be_proven() {
+    let proof = |made_after: Option<i64>, of_old: bool| {
+        let mut story = ghost_story()[..7].to_vec();
+        for event in &mut story {
+            if let What::PodsListed {
+                made_after: after,
+                pods,
+                ..
+            } = &mut event.what
+            {
+                *after = made_after.map(s);
+                pods.retain(|pod| of_old || !pod.uids.contains(OLD));
+            }
+        }
+        let mut node = Node::of(&story);
+        node.tick(20);
+        node.0.watched().proof
+    };
+    assert!(!proof(Some(-100), true), "it is on the list");
+    assert!(proof(Some(-100), false));
+    assert!(!proof(None, false), "the list has proven it");
+}
+
+#[test]
 fn the_summary_counts_each_finding_once_by_its_worst() {
     let mut node = Node::default();
     for event in recording() {

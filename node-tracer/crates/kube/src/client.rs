@@ -8,7 +8,7 @@ use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::{
     Request, Response, Uri,
     body::Incoming,
-    header::{AUTHORIZATION, HeaderValue},
+    header::{AUTHORIZATION, HeaderMap, HeaderValue, RETRY_AFTER, USER_AGENT},
 };
 use hyper_util::{
     client::legacy::{self, connect::HttpConnector},
@@ -24,7 +24,7 @@ use super::{
     credentials::Credentials,
     error::{KubeError, Problem},
     kubeconfig::Loaded,
-    tls,
+    tls, traffic,
 };
 use sys::privileges::read_for_bare;
 
@@ -33,6 +33,10 @@ use sys::privileges::read_for_bare;
 const MAX_SMALL: usize = 4 << 20;
 /// Longest answer that is no success and is read.
 const MAX_FAILURE: usize = 64 << 10;
+
+/// As the server's audit log and metrics have it.
+const AGENT: HeaderValue =
+    HeaderValue::from_static(concat!("node-tracer/", env!("CARGO_PKG_VERSION")));
 
 const PODS: &str = "/api/v1/pods";
 const NODES: &str = "/api/v1/nodes";
@@ -103,6 +107,17 @@ impl Client {
     ) -> Result<Bytes, Problem> {
         let request = kube_core::Request::new(path).list(params);
         self.ask(request, "list", limit).await
+    }
+
+    /// One object of a collection, of at most `limit` bytes.
+    pub(super) async fn object(
+        &self,
+        path: &str,
+        name: &str,
+        limit: usize,
+    ) -> Result<Bytes, Problem> {
+        let request = kube_core::Request::new(path).get(name, &GetParams::default());
+        self.ask(request, "get", limit).await
     }
 
     /// Whether there is such a node; `None` if that must not be asked.
@@ -177,16 +192,19 @@ impl Client {
         let uri = format!("{}{}", self.url, request.uri());
         *request.uri_mut() =
             Uri::try_from(uri).map_err(|error| Problem::NodeName(error.to_string()))?;
+        let headers = request.headers_mut();
+        headers.insert(USER_AGENT, AGENT);
         if let Some(authorization) = &self.authorization {
-            let headers = request.headers_mut();
             headers.insert(AUTHORIZATION, authorization.clone());
         }
+        traffic::asked();
         let response = self.http.request(request).await;
         let response = response.map_err(|error| Problem::transport(&error))?;
         let code = response.status().as_u16();
         if response.status().is_success() {
             return Ok(response);
         }
+        let retry_after = retry_after(response.headers());
         let body = whole(response.into_body(), MAX_FAILURE)
             .await
             .unwrap_or_default();
@@ -199,6 +217,7 @@ impl Client {
             code,
             &without(self.secret(), message),
             verb,
+            retry_after,
         ))
     }
 
@@ -209,6 +228,17 @@ impl Client {
         let secret = value.split_once(' ').map_or(value, |(_, secret)| secret);
         Some(secret.trim()).filter(|secret| !secret.is_empty())
     }
+}
+
+/// How long the server wants to be left alone (RFC 9110, 10.2.3; Kubernetes gives
+/// seconds), and no longer than makes sense.
+fn retry_after(headers: &HeaderMap) -> Duration {
+    const MOST: u64 = 600;
+    let value = headers
+        .get(RETRY_AFTER)
+        .and_then(|value| value.to_str().ok());
+    let seconds = value.and_then(|value| value.trim().parse().ok());
+    Duration::from_secs(seconds.unwrap_or(0).min(MOST))
 }
 
 /// What the server says, without a secret of the client's.
@@ -294,7 +324,11 @@ pub(super) struct Status {
 
 async fn whole(body: Incoming, limit: usize) -> Result<Bytes, Problem> {
     match Limited::new(body, limit).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
+        Ok(body) => {
+            let bytes = body.to_bytes();
+            traffic::answered(bytes.len());
+            Ok(bytes)
+        }
         Err(error) if error.is::<LengthLimitError>() => Err(Problem::TooLarge),
         Err(error) => Err(Problem::cut(error.as_ref())),
     }
@@ -339,6 +373,7 @@ impl Lines {
                     self.pace.spend(Pace::FRAME);
                     if let Some(data) = frame.data_ref() {
                         self.pace.spend(data.len());
+                        traffic::answered(data.len());
                         self.buffer.extend_from_slice(data);
                     }
                 }

@@ -119,7 +119,12 @@ pub enum Problem {
     )]
     Expired,
     #[error("it answers with status {code}{}", said(message))]
-    Status { code: u16, message: String },
+    Status {
+        code: u16,
+        message: String,
+        /// How long it wants to be left alone (`Retry-After`).
+        retry_after: Duration,
+    },
     /// There is no connection.
     #[error("it cannot be reached: {0}")]
     Unreachable(String),
@@ -140,9 +145,9 @@ pub enum Problem {
     /// The connection broke in the middle of an answer.
     #[error("the connection broke: {0}")]
     Cut(String),
-    /// A watch that is over before it has begun.
-    #[error("it ends the watch at once")]
-    EndsAtOnce,
+    /// A watch that was to go on: the server stops, or is stopped.
+    #[error("it ends the watch before its time")]
+    EndsEarly,
     #[error("it answers with something that is no {what}; is it an API server of Kubernetes?")]
     Garbage { what: &'static str },
     /// More than is read.
@@ -187,15 +192,37 @@ pub(super) fn words(text: &str) -> String {
     short
 }
 
+impl KubeError {
+    /// How long the server wants to be left alone.
+    pub(super) fn retry_after(&self) -> Duration {
+        match self {
+            Self::Server {
+                problem: Problem::Status { retry_after, .. },
+                ..
+            } => *retry_after,
+            _ => Duration::ZERO,
+        }
+    }
+}
+
 impl Problem {
     /// From an answer that is no success.
-    pub(super) fn status(code: u16, message: &str, verb: &'static str) -> Self {
+    pub(super) fn status(
+        code: u16,
+        message: &str,
+        verb: &'static str,
+        retry_after: Duration,
+    ) -> Self {
         let message = words(message);
         match code {
             401 => Self::Unauthorized,
             403 => Self::Forbidden { verb, message },
             410 => Self::Expired,
-            _ => Self::Status { code, message },
+            _ => Self::Status {
+                code,
+                message,
+                retry_after,
+            },
         }
     }
 

@@ -1,9 +1,10 @@
 //! The pods of this node from the API server: a list, and in a trace a watch
 //! that goes on from it.
 //!
-//! Asked for are lists of pods with `spec.nodeName`, read as of now and not out
-//! of a cache, and watches of the same. Nothing is written but what a trace is
-//! told to write ([`Writer`]). A server that does not answer, or not this, leads
+//! Asked for are lists of pods with `spec.nodeName`, and watches of the same. A
+//! look lists them as of now; a trace begins with what the server has in its
+//! cache, and asks for more only if a verdict needs it ([`Watch::prove`]).
+//! Nothing is written but what a trace is told to write ([`Writer`]). A server that does not answer, or not this, leads
 //! to an error that says what to do; the pods are then unknown, never gone.
 //!
 //! Everything runs on a thread of its own, so that neither a name server nor a
@@ -28,6 +29,7 @@ pub mod server;
 #[cfg(test)]
 mod tests;
 mod tls;
+pub mod traffic;
 mod watch;
 
 #[cfg(feature = "testing")]
@@ -51,8 +53,9 @@ pub use self::{
 use self::{
     client::Client,
     error::Problem,
-    list::{Listed, list_within},
+    list::{Age, Listed, list_within},
 };
+use event::clock::Timestamp;
 use node::pods::Listing;
 use sys::privileges::start_bare;
 
@@ -83,7 +86,7 @@ pub fn list_blocking(
         let _ = send.send(on_this_thread(async {
             let client = Client::new(&asked)?;
             let left = timeout.saturating_sub(started.elapsed());
-            let listed = list_within(&client, &node, left).await;
+            let listed = list_within(&client, &node, Age::Now, left).await;
             listed.map_err(|problem| failed(&asked, problem, timeout))
         }));
     };
@@ -105,7 +108,8 @@ fn listing(listed: &Listed) -> Listing {
     Listing {
         source: SOURCE.to_owned(),
         at: listed.at,
-        made_after: None,
+        // Nobody knows how old a cache is.
+        made_after: (!listed.is_of_now).then_some(Timestamp::EPOCH),
         whole: doubt.is_none(),
         doubt,
         pods: listed.pods.all().cloned().collect(),

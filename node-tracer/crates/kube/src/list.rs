@@ -1,4 +1,4 @@
-//! The pods of one node, page by page.
+//! The pods of one node: out of the server's cache, or as of now.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -87,11 +87,25 @@ pub(super) struct Listed {
     pub(super) pods: Pods,
     /// What a watch goes on from.
     pub(super) version: String,
-    /// A moment before the server was asked. It answers with what has been
-    /// agreed on by then, not out of a cache.
+    /// A moment before the server was asked.
     pub(super) at: Timestamp,
+    /// They are all that had been agreed on by then. A cache may be older.
+    pub(super) is_of_now: bool,
     /// Why these need not be all of this node's.
     pub(super) doubt: Option<String>,
+}
+
+impl Listed {
+    /// None yet, from now on.
+    fn none(is_of_now: bool) -> Self {
+        Self {
+            pods: Pods::default(),
+            version: String::new(),
+            at: sys::clock::now(),
+            is_of_now,
+            doubt: None,
+        }
+    }
 }
 
 /// Selects a node's pods.
@@ -103,21 +117,43 @@ pub(super) fn selector(node: &str) -> Result<String, Problem> {
     Ok(format!("spec.nodeName={node}"))
 }
 
+/// How true a list has to be.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Age<'a> {
+    /// As of now. Before Kubernetes 1.31 the server reads all pods of the cluster
+    /// for it.
+    Now,
+    /// Not older than this version; `0` is any. The server has it in its cache.
+    NotOlder(&'a str),
+}
+
 /// As [`list`], or no later than this.
 pub(super) async fn list_within(
     client: &Client,
     node: &str,
+    age: Age<'_>,
     most: Duration,
 ) -> Result<Listed, Problem> {
-    let listed = tokio::time::timeout(most, list(client, node)).await;
+    let listed = tokio::time::timeout(most, list(client, node, age)).await;
     listed.unwrap_or(Err(Problem::TimedOut { after: most }))
 }
 
-/// All pages. Pages expire; then it starts over, once.
-async fn list(client: &Client, node: &str) -> Result<Listed, Problem> {
-    let listed = match pages(client, node).await {
-        Err(Problem::Expired) => pages(client, node).await?,
-        other => other?,
+async fn list(client: &Client, node: &str, age: Age<'_>) -> Result<Listed, Problem> {
+    let cached = match age {
+        Age::Now => None,
+        Age::NotOlder(version) => match cached(client, node, version).await {
+            // In pages, which are not read out of the cache.
+            Err(Problem::TooLarge) => None,
+            other => Some(other?),
+        },
+    };
+    let listed = match cached {
+        Some(listed) => listed,
+        // Pages expire; then it starts over, once.
+        None => match pages(client, node).await {
+            Err(Problem::Expired) => pages(client, node).await?,
+            other => other?,
+        },
     };
     if !listed.pods.is_empty() {
         return Ok(listed);
@@ -137,14 +173,19 @@ async fn list(client: &Client, node: &str) -> Result<Listed, Problem> {
     }
 }
 
+/// All at once: a cache knows no pages.
+async fn cached(client: &Client, node: &str, version: &str) -> Result<Listed, Problem> {
+    let params = ListParams::default().fields(&selector(node)?).at(version);
+    let mut listed = Listed::none(false);
+    let body = client.pods(&params).await?;
+    let metadata = take_page(&body, &mut listed.pods)?;
+    listed.version = metadata.resource_version.unwrap_or_default().0;
+    Ok(listed)
+}
+
 async fn pages(client: &Client, node: &str) -> Result<Listed, Problem> {
     let mut params = ListParams::default().fields(&selector(node)?).limit(PAGE);
-    let mut listed = Listed {
-        pods: Pods::default(),
-        version: String::new(),
-        at: sys::clock::now(),
-        doubt: None,
-    };
+    let mut listed = Listed::none(true);
     let mut size = 0;
     loop {
         let body = match client.pods(&params).await {

@@ -215,7 +215,9 @@ impl Writer {
                 namespace: namespace.into(),
                 said: said(&message).into(),
             },
-            Problem::Status { code: 404, message } => WriteError::NotFound {
+            Problem::Status {
+                code: 404, message, ..
+            } => WriteError::NotFound {
                 server,
                 namespace,
                 said: said(&message),
@@ -225,6 +227,7 @@ impl Writer {
             Problem::Status {
                 code: code @ (400 | 405 | 413 | 415 | 422),
                 message,
+                ..
             } => WriteError::Refused {
                 server,
                 code,

@@ -24,6 +24,8 @@ pub enum Reply {
     Text(u16, String),
     /// Lines, each after a pause, and how they end.
     Stream(Vec<(Duration, Value)>, StreamEnd),
+    /// A refusal, and after how many seconds to ask again.
+    Later(u16, u32),
     /// Nothing, ever.
     Hang,
 }
@@ -128,6 +130,8 @@ fn serve(stream: TcpStream, seen: &Mutex<Vec<Asked>>, answer: &dyn Fn(&str, usiz
     let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
     let Some(first) = head.first() else { return };
     assert!(head.iter().any(|line| line.ends_with(TOKEN)));
+    let agent = concat!("user-agent: node-tracer/", env!("CARGO_PKG_VERSION"));
+    assert!(head.iter().any(|line| line.eq_ignore_ascii_case(agent)));
     let length = head.iter().find_map(|line| {
         line.to_lowercase()
             .strip_prefix("content-length: ")?
@@ -162,6 +166,13 @@ fn reply(mut stream: TcpStream, answer: Reply) -> std::io::Result<()> {
                 "{}Content-Length: {}\r\n\r\n{body}",
                 head(code),
                 body.len()
+            )
+        }
+        Reply::Later(code, seconds) => {
+            let head = head(code);
+            write!(
+                stream,
+                "{head}Retry-After: {seconds}\r\nContent-Length: 0\r\n\r\n"
             )
         }
         Reply::Hang => {

@@ -1,7 +1,13 @@
 //! The pods of a node as they change: a list, and a watch that goes on from it.
 //!
-//! A watch that ends in order is taken up where it ended. After anything else
-//! (a broken stream, 410, silence) the pods are listed anew, later each time.
+//! The list is from the server's cache, and not older than what was heard before.
+//! It does not show that a pod is not there: [`Watch::prove`] asks for one that
+//! does, which costs the server more.
+//!
+//! A watch that ends when it was to end is taken up there at once. After anything
+//! else (a broken stream, 410, silence, a server that stops) the pods are listed
+//! anew, later each time: all nodes of a cluster lose the server together, and are
+//! not to come back together.
 //!
 //! What is told takes little, whatever the server or who changes pods does. A
 //! change of what is not kept is none. A pod that changes is told by itself, not
@@ -25,7 +31,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use self::follower::{Follower, Unheard};
 use super::{credentials::Credentials, error::KubeError, on_this_thread};
@@ -62,6 +68,7 @@ pub struct Watch {
     told: Receiver<WatchUpdate>,
     unread: Arc<AtomicUsize>,
     ended: bool,
+    prove: Arc<Notify>,
     stop: Option<oneshot::Sender<()>>,
 }
 
@@ -87,7 +94,8 @@ impl Watch {
             unread: Arc::clone(&unread),
         };
         let (stop, mut stopped) = oneshot::channel();
-        let follower = Follower::new(credentials, node, timing, send);
+        let prove = Arc::<Notify>::default();
+        let follower = Follower::new(credentials, node, timing, send, Arc::clone(&prove));
         let follow = move || {
             // Without an event loop it ends here, which is told as such.
             let _ = on_this_thread(async {
@@ -102,8 +110,15 @@ impl Watch {
             told,
             unread,
             ended: false,
+            prove,
             stop: Some(stop),
         })
+    }
+
+    /// Has the pods listed as of now, which shows that a pod is not there: soon,
+    /// but not again and again.
+    pub fn prove(&self) {
+        self.prove.notify_one();
     }
 
     /// The next news, if there is some.
@@ -173,13 +188,15 @@ pub(super) struct Timing {
     pub(super) watch: Duration,
     /// A watch that is silent for this much longer is dead.
     pub(super) overdue: Duration,
-    /// A watch that ends before this has not begun.
-    pub(super) begun: Duration,
+    /// A watch that ends this much earlier than it was to end was not ended for
+    /// its time.
+    pub(super) early: Duration,
     /// Between attempts: at first, and at most.
     pub(super) retry: (Duration, Duration),
     /// Changes are told no more often than this.
     pub(super) pause: Duration,
-    /// The pods are listed anew no sooner than this, if nothing has failed.
+    /// The pods are listed anew, or as of now, no sooner than this, if nothing has
+    /// failed.
     pub(super) anew: Duration,
     /// Then a list is told whole for whoever has not read the one before.
     pub(super) whole: Duration,
@@ -193,8 +210,9 @@ impl Default for Timing {
             answer: Duration::from_secs(15),
             watch: Duration::from_secs(290),
             overdue: Duration::from_secs(10),
-            begun: Duration::from_secs(1),
-            retry: (Duration::from_secs(1), Duration::from_secs(30)),
+            early: Duration::from_secs(5),
+            // 5,000 nodes ask no more than a few hundred times a second.
+            retry: (Duration::from_secs(30), Duration::from_secs(120)),
             pause: Duration::from_millis(500),
             anew: Duration::from_secs(30),
             whole: Duration::from_secs(120),

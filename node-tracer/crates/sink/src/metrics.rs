@@ -240,6 +240,22 @@ impl Metrics {
         );
     }
 
+    /// Shows what the API server is asked as well.
+    pub fn show_api(&self, requests: impl Metric, bytes: impl Metric) {
+        let mut registry = self.shelf.0.lock().unwrap_or_else(PoisonError::into_inner);
+        registry.register(
+            "node_tracer_api_requests",
+            "Requests to the API server; a watch is one",
+            requests,
+        );
+        registry.register_with_unit(
+            "node_tracer_api_received",
+            "What the API server has answered",
+            Unit::Bytes,
+            bytes,
+        );
+    }
+
     /// Shows each open finding as well, with its pod and its address.
     pub fn show_findings(&mut self) {
         let each = OpenFindings::default();

@@ -48,6 +48,7 @@ mod unknowns;
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    time::Duration,
 };
 
 use event::{
@@ -70,6 +71,28 @@ pub fn addresses(view: &View<'_>) -> BTreeMap<IpAddr, Phase> {
 pub fn detect(view: &View<'_>) -> Vec<Finding> {
     let ghosts = candidates(view).filter_map(|entry| verdict(view, entry));
     ghosts.map(|ghost| finding::finding(view, &ghost)).collect()
+}
+
+/// Whether there is a pod of which the list in force says nothing, because it may be
+/// older than the pod is. A pod that starts is told of in a moment.
+pub fn needs_proof(view: &View<'_>) -> bool {
+    const MOMENT: Duration = Duration::from_secs(2);
+    let pods = &view.model.pods;
+    let Some(list) = pods.list() else {
+        return false;
+    };
+    let is_unknown = |entry: &NetnsEntry| {
+        let uid = entry.sandbox.uid();
+        // The UID of a static pod is no list's.
+        let is_lacking = uid.is_some_and(|uid| {
+            uid.contains('-') && !pods.is_claimed(uid) && !pods.has_lost_mirror(uid)
+        });
+        is_lacking
+            && matches!(entry.sandbox.presence, PodPresence::Unknown)
+            && (entry.seen < list.at || view.passed(entry.seen.plus(MOMENT)))
+    };
+    let mut guests = view.model.netns.live().filter(|entry| !entry.host);
+    guests.any(is_unknown) || view.lacks_proof()
 }
 
 /// What a list does not show that need not have all of the node's pods, and why.

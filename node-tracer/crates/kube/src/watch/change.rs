@@ -1,5 +1,7 @@
 //! From a line of a watch to what it changes.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 
 use crate::{client::Status, error::Problem};
@@ -42,7 +44,12 @@ impl Change {
         let kind = event.kind.0;
         if kind == "ERROR" {
             let ErrorEvent { object } = serde_json::from_slice(line).ok()?;
-            return Some(Err(Problem::status(object.code, &object.message, "watch")));
+            return Some(Err(Problem::status(
+                object.code,
+                &object.message,
+                "watch",
+                Duration::ZERO,
+            )));
         }
         let mut object = event.object.0?;
         if object.kind.as_ref()?.0 != "Pod" {

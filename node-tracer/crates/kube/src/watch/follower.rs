@@ -4,11 +4,15 @@ use std::{
     collections::BTreeMap,
     convert::Infallible,
     ops::Bound::{Excluded, Unbounded},
+    sync::Arc,
     time::Duration,
 };
 
 use kube_core::params::WatchParams;
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep, sleep_until, timeout, timeout_at},
+};
 
 use super::{
     Ahead, Timing, WatchUpdate,
@@ -21,7 +25,7 @@ use crate::{
     credentials::Credentials,
     error::{KubeError, Problem},
     failed,
-    list::{Listed, list_within, selector},
+    list::{Age, Listed, list_within, selector},
     listing,
 };
 use event::{Pod, fault};
@@ -56,6 +60,14 @@ pub(super) struct Follower {
     timing: Timing,
     out: Ahead,
     retry: Retry,
+    /// Asks for a list as of now.
+    prove: Arc<Notify>,
+    /// It was asked for, and is not there yet.
+    proof_wanted: bool,
+    /// When there was one.
+    proven_at: Option<Instant>,
+    /// Lists in a row that the server did not have as new as they were to be.
+    too_old: u32,
     /// As of now; `None` before the first list.
     listed: Option<Listed>,
     /// When that was told, whole.
@@ -77,7 +89,13 @@ pub(super) struct Follower {
 
 impl Follower {
     /// Tells into the channel.
-    pub(super) fn new(credentials: Credentials, node: &str, timing: Timing, out: Ahead) -> Self {
+    pub(super) fn new(
+        credentials: Credentials,
+        node: &str,
+        timing: Timing,
+        out: Ahead,
+        prove: Arc<Notify>,
+    ) -> Self {
         let now = Instant::now();
         Self {
             node: credentials.node(node),
@@ -85,6 +103,10 @@ impl Follower {
             timing,
             out,
             retry: Retry::new(timing.retry),
+            prove,
+            proof_wanted: false,
+            proven_at: None,
+            too_old: 0,
             listed: None,
             listed_at: now,
             untold: BTreeMap::new(),
@@ -105,12 +127,22 @@ impl Follower {
                 Err(SessionEnd::Unheard) => return Unheard,
                 Err(SessionEnd::Failed(error)) => error,
             };
-            let told = self.tell_changes().and_then(|()| self.tell_failure(&error));
-            if let Err(unheard) = told {
+            if let Err(unheard) = self.pause(&error).await {
                 return unheard;
             }
-            sleep(self.retry.pause()).await;
         }
+    }
+
+    /// Leaves the server alone, and tells that it has failed if that lasts.
+    async fn pause(&mut self, error: &KubeError) -> Result<(), Unheard> {
+        self.tell_changes()?;
+        self.tell_failure(error)?;
+        let pause = self.retry.pause().max(error.retry_after());
+        let until = Instant::now() + pause;
+        sleep(pause.min(self.timing.grace)).await;
+        self.tell_failure(error)?;
+        sleep_until(until).await;
+        Ok(())
     }
 
     /// From a list until something fails.
@@ -121,16 +153,50 @@ impl Follower {
             while !self.out.is_read() {
                 sleep(LOOK).await;
             }
-            let listed = list_within(&client, &self.node, self.timing.answer).await;
+            let listed = self.list(&client).await;
             self.listed = Some(self.or_failed(listed)?);
             self.lost = false;
             self.tell_list()?;
-            while !self.lost {
+            while !self.lost && !self.proof_is_due() {
                 self.watch(&client).await?;
                 // Tokens and certificates are replaced in the meantime.
                 client = Client::new(&self.credentials)?;
             }
         }
+    }
+
+    /// Out of the cache, unless a proof is wanted, or the server cannot have what is
+    /// known already: its data may have been restored from a backup.
+    async fn list(&mut self, client: &Client) -> Result<Listed, Problem> {
+        const MOST_TOO_OLD: u32 = 2;
+        let known = self.listed.as_ref().map(|listed| listed.version.clone());
+        let known = known.filter(|version| !version.is_empty());
+        let age = match self.proof_wanted || self.too_old >= MOST_TOO_OLD {
+            true => Age::Now,
+            false => Age::NotOlder(known.as_deref().unwrap_or("0")),
+        };
+        let listed = list_within(client, &self.node, age, self.timing.answer).await;
+        match &listed {
+            Ok(listed) => {
+                self.too_old = 0;
+                if listed.is_of_now {
+                    self.proof_wanted = false;
+                    self.proven_at = Some(Instant::now());
+                }
+            }
+            Err(Problem::Expired | Problem::Status { code: 504, .. }) => self.too_old += 1,
+            Err(_) => {}
+        }
+        listed
+    }
+
+    fn proof_due(&self) -> Instant {
+        let now = Instant::now();
+        self.proven_at.map_or(now, |at| at + self.timing.anew)
+    }
+
+    fn proof_is_due(&self) -> bool {
+        self.proof_wanted && self.proof_due() <= Instant::now()
     }
 
     /// When the pods may be listed anew: later where there are very many.
@@ -147,7 +213,8 @@ impl Follower {
     /// Until the server ends the watch in order, or a list is to show more.
     async fn watch(&mut self, client: &Client) -> Result<(), SessionEnd> {
         let began = Instant::now();
-        let lines = self.open(client).await;
+        let seconds = self.seconds();
+        let lines = self.open(client, seconds).await;
         let mut lines = self.or_failed(lines)?;
         self.failing = None;
         self.tell(WatchUpdate::Following)?;
@@ -157,7 +224,8 @@ impl Follower {
         let mut heard = false;
         loop {
             let due = self.due;
-            let anew = self.anew();
+            let (anew, proof) = (self.anew(), self.proof_due());
+            let prove = Arc::clone(&self.prove);
             let line = tokio::select! {
                 line = timeout_at(end, lines.next()) => line,
                 () = sleep_until(due.unwrap_or(began)), if due.is_some() => {
@@ -165,6 +233,14 @@ impl Follower {
                     continue;
                 }
                 () = sleep_until(anew), if self.lost => {
+                    self.tell_changes()?;
+                    return Ok(());
+                }
+                () = prove.notified(), if !self.proof_wanted => {
+                    self.proof_wanted = true;
+                    continue;
+                }
+                () = sleep_until(proof), if self.proof_wanted => {
                     self.tell_changes()?;
                     return Ok(());
                 }
@@ -181,8 +257,9 @@ impl Follower {
             let line = line.unwrap_or(Err(Problem::TimedOut { after: silence }));
             let Some(line) = self.or_failed(line)? else {
                 self.tell_changes()?;
-                if began.elapsed() < self.timing.begun {
-                    return self.or_failed(Err(Problem::EndsAtOnce));
+                let length = Duration::from_secs(u64::from(seconds));
+                if began.elapsed() + self.timing.early < length {
+                    return self.or_failed(Err(Problem::EndsEarly));
                 }
                 return Ok(());
             };
@@ -195,13 +272,16 @@ impl Follower {
         }
     }
 
-    async fn open(&self, client: &Client) -> Result<Lines, Problem> {
+    /// How long the next watch is to last: not for all nodes as long.
+    fn seconds(&self) -> u32 {
         let most = self.timing.watch.as_secs() as u32;
-        // Not all nodes at the same moment.
-        let length = most - (f64::from(most) * 0.1 * random()) as u32;
+        most - (f64::from(most) * 0.1 * random()) as u32
+    }
+
+    async fn open(&self, client: &Client, seconds: u32) -> Result<Lines, Problem> {
         let params = WatchParams::default()
             .fields(&selector(&self.node)?)
-            .timeout(length);
+            .timeout(seconds);
         let version = self
             .listed
             .as_ref()
@@ -267,7 +347,8 @@ impl Follower {
                 self.tell_deleted(pod)
             }
             None => {
-                self.lost = true;
+                // Only a list as of now shows that it is not there.
+                (self.lost, self.proof_wanted) = (true, true);
                 Ok(())
             }
         }

@@ -5,7 +5,9 @@ use std::{
     time::Duration,
 };
 
-/// Pauses between attempts: each twice the one before, and not quite.
+/// Pauses between attempts: each up to twice as long as the one before could be,
+/// and of any length below that. All nodes of a cluster lose the server at the same
+/// moment.
 #[derive(Debug)]
 pub(crate) struct Retry {
     first: Duration,
@@ -33,7 +35,7 @@ impl Retry {
     }
 
     pub(crate) fn pause(&mut self) -> Duration {
-        let pause = self.next.mul_f64(1.0 - random() / 2.0);
+        let pause = self.next.mul_f64(random());
         self.next = (self.next * 2).min(self.most);
         pause
     }

@@ -11,7 +11,8 @@ fn quick() -> Timing {
         answer: Duration::from_secs(5),
         watch: Duration::from_secs(20),
         overdue: Duration::from_secs(1),
-        begun: NOW,
+        // Never early.
+        early: Duration::from_secs(60),
         retry: (Duration::from_millis(20), Duration::from_millis(80)),
         pause: Duration::from_millis(200),
         anew: Duration::from_millis(200),
@@ -66,12 +67,19 @@ fn stream(events: &[(u64, Value)], end: Ends) -> Reply {
     Reply::Stream(events.iter().map(line).collect(), end)
 }
 
-fn versions(server: &Server) -> Vec<String> {
-    let version = |path: &String| match path.split_once("resourceVersion=") {
-        Some((_, version)) => version.to_owned(),
-        None => String::from("list"),
+/// What was asked for and from which version: `list 0` is of any age, `list` as of
+/// now.
+fn asked(server: &Server) -> Vec<String> {
+    let brief = |path: &String| {
+        let version = path.split_once("resourceVersion=");
+        let version = version.map_or("", |(_, version)| version);
+        let verb = match path.contains("watch=") {
+            true => "watch",
+            false => "list",
+        };
+        format!("{verb} {version}").trim_end().to_owned()
     };
-    server.requests().iter().map(version).collect()
+    server.requests().iter().map(brief).collect()
 }
 
 #[test]
@@ -201,7 +209,7 @@ fn a_watch_that_ends_in_order_is_taken_up_where_it_ended() {
     });
     let mut watch = follow(&server);
     assert_eq!(news(&mut watch, 4), ["[a]", "following", "following", "+b"]);
-    assert_eq!(versions(&server), ["list", "10", "15"]);
+    assert_eq!(asked(&server), ["list 0", "watch 10", "watch 15"]);
 }
 
 #[test]
@@ -224,7 +232,7 @@ fn after_anything_else_the_pods_are_listed_anew() {
             _ => stream(&[(0, event("DELETED", pod("a", 20)))], Ends::Hang),
         });
         let timing = Timing {
-            begun: SOON,
+            early: NOW,
             ..quick()
         };
         let mut watch = follow_with(&server, timing);
@@ -232,7 +240,13 @@ fn after_anything_else_the_pods_are_listed_anew() {
         while told.last().unwrap() != "-a" {
             told.extend(news(&mut watch, 1));
         }
-        assert_eq!(versions(&server), ["list", "10", "list", "10"]);
+        let asked = asked(&server);
+        assert_eq!(asked[..2], ["list 0", "watch 10"]);
+        assert!(
+            asked[2].starts_with("list 1"),
+            "not an older one: {asked:?}"
+        );
+        assert_eq!(asked[3..], ["watch 10"]);
         let failed = told.iter().any(|told| told.starts_with("failed"));
         assert!(!failed, "it was over soon: {told:?}");
     }
@@ -424,7 +438,7 @@ fn pods_that_come_and_go_faster_than_can_be_told_are_shown_to_be_gone_by_a_later
         told.extend(news(&mut watch, 1));
     }
     assert!(told.len() < 1_000, "{}", told.len());
-    assert_eq!(versions(&server)[..3], ["list", "10", "list"]);
+    assert_eq!(asked(&server)[..3], ["list 0", "watch 10", "list"]);
 }
 
 #[test]
@@ -435,7 +449,7 @@ fn no_list_is_asked_for_before_the_last_one_is_read() {
     });
     let mut watch = follow(&server);
     std::thread::sleep(Duration::from_secs(1));
-    assert_eq!(versions(&server), ["list", "10"]);
+    assert_eq!(asked(&server), ["list 0", "watch 10"]);
     assert_eq!(news(&mut watch, 2), ["[a]", "[a]"]);
 }
 
@@ -459,16 +473,94 @@ fn a_list_is_told_whole_again_after_a_while_if_there_were_changes() {
 }
 
 #[test]
-fn pauses_grow_to_a_limit_and_differ() {
-    let mut retry = Retry::new((Duration::from_secs(1), Duration::from_secs(30)));
-    let pauses: Vec<Duration> = (0..40).map(|_| retry.pause()).collect();
-    assert!(pauses[0] >= Duration::from_millis(500) && pauses[0] <= Duration::from_secs(1));
-    assert!(
-        pauses[10..]
-            .iter()
-            .all(|pause| (15..=30).contains(&pause.as_secs()))
+fn the_first_list_proves_nothing_and_one_that_does_is_asked_for_no_more_often_than_so() {
+    let server = watched(|_, _| stream(&[], Ends::Hang));
+    let mut watch = follow(&server);
+    let mut listed = |prove: bool| {
+        if prove {
+            watch.prove();
+        }
+        let WatchUpdate::Listed(listing) = next(&mut watch) else {
+            panic!()
+        };
+        assert_eq!(next(&mut watch), WatchUpdate::Following);
+        listing
+    };
+    let since = std::time::Instant::now();
+    assert_eq!(listed(false).made_after, Some(Timestamp::EPOCH));
+    assert_eq!(listed(true).made_after, None, "true as of now");
+    listed(true);
+    assert!(since.elapsed() >= quick().anew, "{:?}", since.elapsed());
+    let of_now = asked(&server).iter().filter(|it| *it == "list").count();
+    assert_eq!((asked(&server)[0].as_str(), of_now), ("list 0", 2));
+}
+
+#[test]
+fn a_server_that_cannot_have_what_is_known_is_asked_for_what_it_has() {
+    let too_large = || Reply::Json(504, status(504, "Too large resource version"));
+    let server = Server::new(move |path, count| match (path.contains("watch="), count) {
+        (true, 1) => stream(&[], Ends::Cut),
+        (true, _) => stream(&[], Ends::Hang),
+        (false, 0) => Reply::Json(200, page(&["a"], 90, "")),
+        (false, _) if path.contains("resourceVersion=90") => too_large(),
+        (false, _) => Reply::Json(200, page(&["b"], 7, "")),
+    });
+    let mut watch = follow(&server);
+    assert_eq!(
+        news(&mut watch, 4),
+        ["[a]", "following", "[b]", "following"]
     );
-    assert!(pauses[10..].windows(2).any(|pair| pair[0] != pair[1]));
-    retry.reset();
-    assert!(retry.pause() <= Duration::from_secs(1));
+    let asked = asked(&server);
+    assert_eq!(asked[2..], ["list 90", "list 90", "list", "watch 7"]);
+}
+
+#[test]
+fn a_server_that_wants_to_be_left_alone_is_left_alone() {
+    let server = Server::new(|path, count| match count {
+        0 => Reply::Later(429, 1),
+        _ if path.contains("watch=") => stream(&[], Ends::Hang),
+        _ => Reply::Json(200, page(&["a"], 10, "")),
+    });
+    let since = std::time::Instant::now();
+    let mut watch = follow(&server);
+    let told = news(&mut watch, 2);
+    assert!(told[0].starts_with("failed: it answers with status 429"));
+    assert_eq!(told[1], "[a]");
+    assert!(
+        since.elapsed() >= Duration::from_secs(1),
+        "{:?}",
+        since.elapsed()
+    );
+}
+
+#[test]
+fn all_nodes_that_lose_the_server_together_come_back_over_the_whole_pause() {
+    let most = Duration::from_secs(30);
+    let pauses: Vec<f64> = (0..5_000)
+        .map(|_| Retry::new((most, most)).pause().as_secs_f64())
+        .collect();
+    for second in 0..30 {
+        let at = f64::from(second);
+        let asking = pauses
+            .iter()
+            .filter(|it| (at..at + 1.0).contains(*it))
+            .count();
+        // A list and a watch of each.
+        assert!(2 * asking <= 500, "{asking} nodes in second {second}");
+    }
+}
+
+#[test]
+fn pauses_grow_to_a_limit() {
+    let longest = |failures: u32| {
+        let one = |_| {
+            let mut retry = Retry::new((Duration::from_secs(1), Duration::from_secs(30)));
+            (0..failures).for_each(|_| drop(retry.pause()));
+            retry.pause()
+        };
+        (0..200).map(one).max().unwrap()
+    };
+    assert!(longest(0) <= Duration::from_secs(1));
+    assert!(longest(3) > Duration::from_secs(4));
+    assert!(longest(40) <= Duration::from_secs(30));
 }

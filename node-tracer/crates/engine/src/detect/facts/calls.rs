@@ -124,7 +124,11 @@ pub(in crate::detect) fn pod_gone(
     // A static pod runs whether or not the API has its mirror.
     let list = pods.list().filter(|_| uid.contains('-'))?;
     let covers = view.list_covers(pod.namespace.as_deref());
-    (list.proves > existed && covers).then_some(list.at)
+    if list.proves <= existed {
+        view.lacks_proof.set(true);
+        return None;
+    }
+    covers.then_some(list.at)
 }
 
 /// Whose a container is, in words: `the deleted pod shop/a (netns 4026532200)`.
