@@ -134,6 +134,7 @@ impl Reservations {
         out: &mut Vec<Event>,
     ) {
         if let Some(watcher) = &mut self.watcher {
+            watcher.want(addresses, not_urgent);
             let deleted = |event: &Event| matches!(event.what, What::PodDeleted { .. });
             if out.iter().any(deleted) {
                 watcher.soon();

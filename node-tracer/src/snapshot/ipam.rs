@@ -55,7 +55,7 @@ impl NodeReader<'_> {
                     let left = OVER.saturating_sub(started.elapsed());
                     let patience = left.clamp(AT_LEAST, API_PATIENCE);
                     let node = &self.config.node.name;
-                    ipam::ask(kind, credentials, &self.root, node, patience, None).0
+                    ipam::ask(kind, credentials, &self.root, node, patience)
                 }
                 Err(why) => StoreReading::failed(kind, why.clone()),
             })

@@ -13,6 +13,8 @@
 //! server has the newer resource and anything is in it, only that is believed.
 //! An older server, or an aggregated one, does not have it.
 
+mod own_blocks;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
@@ -22,12 +24,15 @@ use std::{
 
 use serde::Deserialize;
 
-use super::{MAX_RESERVATIONS, first_of::FirstOf, label, network::Network, time};
+use super::{MAX_RESERVATIONS, Own, first_of::FirstOf, label, network::Network, time};
 use event::{
     PodRef, Reservation, ReservationHolder, Store, StoreKind, clock::Timestamp, fault,
     order::Order as _,
 };
-use kube::{Credentials, ListedPage, Resource, ResourceError, list_resource_blocking};
+use kube::{
+    Credentials, ListedPage, Resource, ResourceError, get_resources_blocking,
+    list_resource_blocking,
+};
 use node::{
     cni::is_name,
     root::{Found, Root},
@@ -53,6 +58,8 @@ const GROUP: Resource = Resource {
     kind: "APIResourceList",
     hint: "Calico keeps its data under crd.projectcalico.org",
 };
+/// `kind` of one.
+const KIND: &str = "IPAMBlock";
 /// The stores' paths in records.
 pub(super) const STORE: &str = "crd.projectcalico.org/v1/ipamblocks";
 pub(super) const NATIVE_STORE: &str = "projectcalico.org/v3/ipamblocks";
@@ -72,6 +79,7 @@ struct Page {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Block {
+    kind: Option<String>,
     metadata: super::Named,
     spec: Spec,
 }
@@ -105,6 +113,8 @@ pub(super) struct Blocks {
     nodes: BTreeSet<String>,
     now: Timestamp,
     any: bool,
+    /// Networks of those that were got by name.
+    got: Vec<Network>,
     /// There are more than are kept.
     has_more: bool,
     reservations: Vec<Reservation>,
@@ -138,6 +148,7 @@ impl Blocks {
             nodes,
             now,
             any: false,
+            got: Vec::new(),
             has_more: false,
             reservations: Vec::new(),
             blocked: Vec::new(),
@@ -163,6 +174,23 @@ impl Blocks {
             }
         }
         Some(page.metadata.into())
+    }
+
+    /// Takes one that was got by name; whether it is one.
+    fn take_one(&mut self, body: &[u8]) -> bool {
+        let block = serde_json::from_slice::<Block>(body).ok();
+        let block = block.filter(|block| block.kind.as_deref() == Some(KIND));
+        let Some(block) = block else {
+            return false;
+        };
+        self.any = true;
+        self.got.extend(Network::parse(&block.spec.cidr));
+        self.block(&block);
+        true
+    }
+
+    fn has_got(&self, address: IpAddr) -> bool {
+        self.got.iter().any(|block| block.contains(address))
     }
 
     fn block(&mut self, block: &Block) {
@@ -298,6 +326,17 @@ fn pod(namespace: Option<&str>, name: Option<&str>) -> Option<PodRef> {
     })
 }
 
+/// What is known before the API server is asked.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Known<'a> {
+    /// The store as it was.
+    pub(super) before: Option<&'a Store>,
+    /// The addresses that matter. Without them all blocks are listed.
+    pub(super) own: Option<&'a Own>,
+    /// Where the blocks are was found out not long ago.
+    pub(super) place: bool,
+}
+
 /// Asks the API server for the blocks, within a time. Returns the size of what
 /// it has answered, too.
 ///
@@ -307,35 +346,34 @@ pub(super) fn ask(
     credentials: &Credentials,
     nodes: &BTreeSet<String>,
     timeout: Duration,
-    before: Option<&Store>,
+    known: Known<'_>,
 ) -> Result<(Store, usize), ResourceError> {
-    let (started, now) = (Instant::now(), sys::clock::now());
-    let mut all = 0;
-    let mut list = |resource: Resource, store: &'static str| {
-        let nodes = nodes.clone();
-        let begin = move || Blocks::of(store, nodes.clone(), now);
-        let left = timeout.saturating_sub(started.elapsed());
-        let listed = list_resource_blocking(credentials, resource, left, begin, Blocks::take);
-        listed.map(|(blocks, size)| {
-            all += size;
-            blocks
-        })
+    let before = known.before;
+    let mut question = Question {
+        credentials,
+        nodes,
+        own: known.own,
+        until: Instant::now() + timeout,
+        now: sys::clock::now(),
+        size: 0,
     };
     let was_native = before.is_some_and(|before| before.path == Path::new(NATIVE_STORE));
-    let native = match was_native {
-        true => Ok(true),
-        false => has_native(credentials, timeout),
+    let native = match before {
+        Some(_) if was_native || known.place => Ok(was_native),
+        _ => has_native(credentials, timeout),
     };
     if let Ok(true) = native {
-        match list(NATIVE, NATIVE_STORE) {
+        match question.blocks(NATIVE, NATIVE_STORE) {
             // The resource can be there before anything was migrated to it.
-            Ok(blocks) if blocks.any || was_native => return Ok((blocks.store(before), all)),
+            Ok(blocks) if blocks.any || was_native => {
+                return Ok((blocks.store(before), question.size));
+            }
             // It was there, and the migration was taken back.
             Err(ResourceError::Missing { .. }) | Ok(_) => {}
             Err(error) => return Err(error),
         }
     }
-    let mut blocks = list(BLOCKS, STORE)?;
+    let mut blocks = question.blocks(BLOCKS, STORE)?;
     if let Err(why) = native {
         blocks.unread.push(format!(
             "whether {} has the blocks instead: {}",
@@ -343,7 +381,78 @@ pub(super) fn ask(
             fault::chain(&why)
         ));
     }
-    Ok((blocks.store(before), all))
+    Ok((blocks.store(before), question.size))
+}
+
+struct Question<'a> {
+    credentials: &'a Credentials,
+    nodes: &'a BTreeSet<String>,
+    own: Option<&'a Own>,
+    until: Instant,
+    now: Timestamp,
+    /// Of all answers.
+    size: usize,
+}
+
+impl Question<'_> {
+    /// The node's own blocks by name, or all of them where that does not show what
+    /// matters.
+    fn blocks(&mut self, resource: Resource, store: &'static str) -> Result<Blocks, ResourceError> {
+        if let Some(own) = self.own {
+            match self.by_name(resource, store, own) {
+                Ok(Some(blocks)) => return Ok(blocks),
+                // A role of before may allow lists alone.
+                Ok(None) | Err(ResourceError::Forbidden { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let (nodes, now) = (self.nodes.clone(), self.now);
+        let begin = move || Blocks::of(store, nodes.clone(), now);
+        let left = self.left();
+        let listed = list_resource_blocking(self.credentials, resource, left, begin, Blocks::take);
+        listed.map(|(blocks, size)| {
+            self.size += size;
+            blocks
+        })
+    }
+
+    /// `None` if they are not known by name, or lack an address of which it matters
+    /// now whether it is given out.
+    fn by_name(
+        &mut self,
+        resource: Resource,
+        store: &'static str,
+        own: &Own,
+    ) -> Result<Option<Blocks>, ResourceError> {
+        let Some(names) = own_blocks::of_node(own) else {
+            return Ok(None);
+        };
+        let names = names.iter().map(own_blocks::name).collect();
+        let bodies = get_resources_blocking(self.credentials, resource, names, self.left())?;
+        let mut blocks = Blocks::of(store, self.nodes.clone(), self.now);
+        for body in &bodies {
+            self.size += body.len();
+            if !blocks.take_one(body) {
+                return Ok(None);
+            }
+        }
+        if blocks.got.is_empty() || own.urgent.iter().any(|it| !blocks.has_got(*it)) {
+            return Ok(None);
+        }
+        let mut others = own.living.iter().filter(|it| !blocks.has_got(**it));
+        if let Some(first) = others.next() {
+            let more = match others.count() {
+                0 => String::new(),
+                more => format!(" and {more} other addresses"),
+            };
+            blocks.unread(&format!("the block of {first}{more}"));
+        }
+        Ok(Some(blocks))
+    }
+
+    fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
 }
 
 /// Whether the API server has [`NATIVE`].

@@ -13,6 +13,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -145,28 +146,49 @@ pub fn resources() -> impl Iterator<Item = &'static str> {
     .into_iter()
 }
 
-/// Asks the API server for a store that is there, within a time. Returns the
-/// size of what it has answered, too.
+/// Addresses on this node that a store may have given out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Own {
+    /// Whether these are given out decides something now.
+    pub urgent: BTreeSet<IpAddr>,
+    /// Those of living pods.
+    pub living: BTreeSet<IpAddr>,
+}
+
+/// Asks the API server for a store that is there, all of it, within a time.
 pub fn ask(
     kind: StoreKind,
     credentials: &Credentials,
     root: &Root,
     node: &str,
     timeout: Duration,
-    before: Option<&Store>,
+) -> StoreReading {
+    let known = calico::Known::default();
+    ask_again(kind, credentials, root, node, timeout, known).0
+}
+
+/// The same, of what matters to whom it was told before. Returns the size of what
+/// was answered, too.
+fn ask_again(
+    kind: StoreKind,
+    credentials: &Credentials,
+    root: &Root,
+    node: &str,
+    timeout: Duration,
+    known: calico::Known<'_>,
 ) -> (StoreReading, usize) {
     // What is answered may be of any moment since.
     let now = sys::clock::now();
     let listed = match kind {
         StoreKind::Calico => {
             let nodes: BTreeSet<String> = calico::nodes(root, &credentials.node(node));
-            calico::ask(credentials, &nodes, timeout, before)
+            calico::ask(credentials, &nodes, timeout, known)
         }
         StoreKind::Whereabouts => {
             let begin = move || whereabouts::Pools::new(now);
             let take = whereabouts::Pools::take;
             kube::list_resource_blocking(credentials, whereabouts::POOLS, timeout, begin, take)
-                .map(|(pools, size)| (pools.store(before), size))
+                .map(|(pools, size)| (pools.store(known.before), size))
         }
         StoreKind::HostLocal | StoreKind::Terway | StoreKind::Aws | StoreKind::Cilium => {
             let why = String::from("it is not in the API");

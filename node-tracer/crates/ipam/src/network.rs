@@ -1,12 +1,15 @@
 //! A network of addresses, by its first one and its size.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Network {
     /// As it is written: need not be the network's first.
     pub(super) address: IpAddr,
-    length: u32,
+    pub(super) length: u32,
 }
 
 impl Network {
@@ -19,6 +22,27 @@ impl Network {
             .ok()
             .filter(|length| *length <= bits(address))?;
         Some(Self { address, length })
+    }
+
+    /// Whether an address is in it.
+    pub(super) fn contains(self, address: IpAddr) -> bool {
+        Self::around(self.address, self.length) == Self::around(address, self.length)
+    }
+
+    /// The network of a length that an address is in, from its first one.
+    pub(super) fn around(address: IpAddr, length: u32) -> Self {
+        let host = bits(address).saturating_sub(length);
+        let address = match address {
+            IpAddr::V4(it) => {
+                let mask = u32::MAX.checked_shl(host).unwrap_or_default();
+                Ipv4Addr::from_bits(it.to_bits() & mask).into()
+            }
+            IpAddr::V6(it) => {
+                let mask = u128::MAX.checked_shl(host).unwrap_or_default();
+                Ipv6Addr::from_bits(it.to_bits() & mask).into()
+            }
+        };
+        Self { address, length }
     }
 
     /// The address that is so many after the one that is written, if that is
@@ -44,6 +68,12 @@ impl Network {
     }
 }
 
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.length)
+    }
+}
+
 fn bits(address: IpAddr) -> u32 {
     if address.is_ipv4() { 32 } else { 128 }
 }
@@ -54,6 +84,25 @@ mod tests {
 
     fn at(network: &str, offset: u128) -> Option<String> {
         Some(Network::parse(network)?.at(offset)?.to_string())
+    }
+
+    #[test]
+    fn an_address_is_in_the_network_around_it_and_in_no_other() {
+        for (address, length, around) in [
+            ("10.0.0.77", 26, "10.0.0.64/26"),
+            ("10.0.0.77", 0, "0.0.0.0/0"),
+            ("10.0.0.77", 32, "10.0.0.77/32"),
+            ("fd00::7f", 122, "fd00::40/122"),
+            ("fd00::7f", 0, "::/0"),
+        ] {
+            let address = address.parse().unwrap();
+            let network = Network::around(address, length);
+            assert_eq!(network.to_string(), around);
+            assert!(network.contains(address));
+        }
+        let network = Network::parse("10.0.0.64/26").unwrap();
+        assert!(!network.contains("10.0.0.63".parse().unwrap()));
+        assert!(!network.contains("::a00:40".parse().unwrap()));
     }
 
     #[test]

@@ -9,9 +9,10 @@ mod files;
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
+    net::IpAddr,
     path::Path,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender},
     },
     thread,
@@ -21,7 +22,7 @@ use std::{
 pub use self::api::Api;
 
 use self::{api::ApiLook, files::FileLook};
-use super::{IN_API, StoreReading, coverage, expected};
+use super::{IN_API, Own, StoreReading, coverage, expected};
 use event::{Event, StoreKind, What, record::CoverageItem};
 use node::{
     cni::Configuration,
@@ -52,6 +53,7 @@ pub struct Watcher {
     /// Has the API server asked soon. The threads end, in their own time, when
     /// this does.
     soon: SyncSender<()>,
+    own: Arc<Mutex<Own>>,
     #[expect(dead_code, reason = "held to be dropped")]
     alive: Sender<()>,
 }
@@ -77,6 +79,11 @@ impl Watcher {
             .map(|(kind, network)| (*kind, network.clone()))
             .collect();
         let refused = api.refused();
+        let own = Arc::<Mutex<Own>>::default();
+        let wish = Wish {
+            hurried,
+            own: Arc::clone(&own),
+        };
         let asker = ApiLook::new(root, folder, api);
         let file_sender = sender.clone();
         thread::Builder::new()
@@ -84,7 +91,7 @@ impl Watcher {
             .spawn(move || watch_files(files, &file_sender, &ended))?;
         thread::Builder::new()
             .name(String::from("ipam-watcher"))
-            .spawn(move || asker.watch(&sender, &hurried))?;
+            .spawn(move || asker.watch(&sender, &wish))?;
         Ok(Self {
             changes: later,
             first: Event::all_of(time, changes),
@@ -92,6 +99,7 @@ impl Watcher {
             in_api,
             refused,
             soon,
+            own,
             alive,
         })
     }
@@ -109,6 +117,23 @@ impl Watcher {
         let _ = self.soon.try_send(());
     }
 
+    /// The addresses that matter now. For one that is new the API server is asked
+    /// soon.
+    pub fn want(&self, urgent: &BTreeSet<IpAddr>, living: &BTreeSet<IpAddr>) {
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        if own.urgent == *urgent && own.living == *living {
+            return;
+        }
+        let is_known = |address: &IpAddr| own.living.contains(address);
+        let is_new = !urgent.is_subset(&own.urgent) || !living.iter().all(is_known);
+        own.urgent.clone_from(urgent);
+        own.living.clone_from(living);
+        drop(own);
+        if is_new {
+            self.soon();
+        }
+    }
+
     /// Kinds in the API that the configuration named at the start: of these, no
     /// answer has come yet.
     pub fn awaited(&self) -> BTreeSet<StoreKind> {
@@ -122,7 +147,10 @@ impl Watcher {
             signal: kind.as_str().to_owned(),
             mechanism: self.refused.is_none().then(|| {
                 let pause = api::PAUSE.as_secs();
-                format!("{} of the API server, every {pause} s", super::place(*kind))
+                format!(
+                    "{} of the API server, after changes here and every {pause} s",
+                    super::place(*kind)
+                )
             }),
             reason: self.refused.clone(),
             unknown: match &self.refused {
@@ -150,6 +178,20 @@ fn watch_files(mut look: FileLook, sender: &SyncSender<Vec<Event>>, ended: &Rece
         if !changes.is_empty() && sender.send(Event::all_of(time, changes)).is_err() {
             return;
         }
+    }
+}
+
+/// What the tracer wants of who asks the API server.
+#[derive(Debug)]
+struct Wish {
+    hurried: Receiver<()>,
+    own: Arc<Mutex<Own>>,
+}
+
+impl Wish {
+    fn own(&self) -> Own {
+        let own = self.own.lock();
+        own.unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

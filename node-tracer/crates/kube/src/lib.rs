@@ -47,8 +47,10 @@ pub use self::{
     credentials::Credentials,
     error::KubeError,
     objects::{Objects, WriteError, Writer, Written},
-    resources::{ListedPage, Resource, ResourceError, list_resource_blocking},
-    watch::{Watch, WatchUpdate},
+    resources::{
+        ListedPage, Resource, ResourceError, get_resources_blocking, list_resource_blocking,
+    },
+    watch::{Watch, WatchUpdate, retry::random},
 };
 use self::{
     client::Client,

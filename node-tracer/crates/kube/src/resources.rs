@@ -1,4 +1,4 @@
-//! Lists of other resources than pods: what pod networks keep in the API.
+//! Other resources than pods: what pod networks keep in the API, by list or by name.
 
 use std::{
     sync::mpsc::{self, RecvTimeoutError},
@@ -44,13 +44,15 @@ pub struct ListedPage {
 pub enum ResourceError {
     /// 403
     #[error(
-        "API server {server} (credentials: {by}): they do not allow to list {name} (403 Forbidden); \
-         grant list on them in a ClusterRole{said}"
+        "API server {server} (credentials: {by}): they do not allow to {verb} {name} (403 Forbidden); \
+         grant get and list on them in a ClusterRole{said}"
     )]
     Forbidden {
         server: String,
         /// Whose credentials were used.
         by: String,
+        /// `get` or `list`.
+        verb: &'static str,
         name: &'static str,
         said: String,
     },
@@ -83,6 +85,45 @@ pub fn list_resource_blocking<T: Send + 'static>(
     begin: impl Fn() -> T + Send + 'static,
     take: fn(&mut T, &[u8]) -> Option<ListedPage>,
 ) -> Result<(T, usize), ResourceError> {
+    on_own_thread(credentials, resource, timeout, async move |client| {
+        match pages(client, resource, &begin, take).await {
+            // Once, as with pods.
+            Err(Problem::Expired) => pages(client, resource, &begin, take).await,
+            other => other,
+        }
+    })
+}
+
+/// Gets objects by their names within a time. Returns those that there are, as
+/// JSON.
+///
+/// # Errors
+/// They are not known; why, and what to do.
+pub fn get_resources_blocking(
+    credentials: &Credentials,
+    resource: Resource,
+    names: Vec<String>,
+    timeout: Duration,
+) -> Result<Vec<Bytes>, ResourceError> {
+    on_own_thread(credentials, resource, timeout, async move |client| {
+        let mut objects = Vec::new();
+        for name in names {
+            match client.object(resource.path, &name, MAX_PAGE).await {
+                Err(Problem::Status { code: 404, .. }) => {}
+                object => objects.push(object.and_then(readable)?),
+            }
+        }
+        Ok(objects)
+    })
+}
+
+/// Asks on a thread that has no capability, and waits for the answer so long.
+fn on_own_thread<T: Send + 'static>(
+    credentials: &Credentials,
+    resource: Resource,
+    timeout: Duration,
+    question: impl AsyncFnOnce(&Client) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, ResourceError> {
     let started = Instant::now();
     let (send, receive) = mpsc::sync_channel(1);
     let asked = credentials.clone();
@@ -90,16 +131,9 @@ pub fn list_resource_blocking<T: Send + 'static>(
         let _ = send.send(on_this_thread(async {
             let client = Client::new(&asked)?;
             let left = timeout.saturating_sub(started.elapsed());
-            let list = async {
-                match pages(&client, resource, &begin, take).await {
-                    // Once, as with pods.
-                    Err(Problem::Expired) => pages(&client, resource, &begin, take).await,
-                    other => other,
-                }
-            };
-            let listed = tokio::time::timeout(left, list).await;
-            let listed = listed.unwrap_or(Err(Problem::TimedOut { after: timeout }));
-            listed.map_err(|problem| refused(&asked, resource, problem, timeout))
+            let answer = tokio::time::timeout(left, question(&client)).await;
+            let answer = answer.unwrap_or(Err(Problem::TimedOut { after: timeout }));
+            answer.map_err(|problem| refused(&asked, resource, problem, timeout))
         }));
     };
     start_bare("ipam-api", ask).map_err(KubeError::Start)?;
@@ -181,9 +215,10 @@ fn refused(
     let server = credentials.server().to_owned();
     let Resource { name, hint, .. } = resource;
     match problem {
-        Problem::Forbidden { message, .. } => ResourceError::Forbidden {
+        Problem::Forbidden { verb, message } => ResourceError::Forbidden {
             server,
             by: credentials.place(),
+            verb,
             name,
             said: match message.as_str() {
                 "" => String::new(),

@@ -193,6 +193,9 @@ pub(super) struct Timing {
     pub(super) early: Duration,
     /// Between attempts: at first, and at most.
     pub(super) retry: (Duration, Duration),
+    /// Over how long come back those that have followed, and lose the server
+    /// together.
+    pub(super) together: Duration,
     /// Changes are told no more often than this.
     pub(super) pause: Duration,
     /// The pods are listed anew, or as of now, no sooner than this, if nothing has
@@ -211,8 +214,9 @@ impl Default for Timing {
             watch: Duration::from_secs(290),
             overdue: Duration::from_secs(10),
             early: Duration::from_secs(5),
+            retry: (Duration::from_secs(1), Duration::from_secs(120)),
             // 5,000 nodes ask no more than a few hundred times a second.
-            retry: (Duration::from_secs(30), Duration::from_secs(120)),
+            together: Duration::from_secs(30),
             pause: Duration::from_millis(500),
             anew: Duration::from_secs(30),
             whole: Duration::from_secs(120),

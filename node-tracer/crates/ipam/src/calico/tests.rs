@@ -232,12 +232,20 @@ fn server(old: Vec<Value>, native: Option<Vec<Value>>) -> Server {
 }
 
 fn asked(server: &Server) -> Store {
+    asked_about(server, None)
+}
+
+fn asked_about(server: &Server, own: Option<&Own>) -> Store {
     let host = super::super::tests::host::<&str>(&[]);
     let given = server.kubeconfig();
     let credentials = Credentials::find(host.path(), Some(&given)).unwrap();
     let nodes = BTreeSet::from([String::from("node-1")]);
     let patience = Duration::from_secs(10);
-    ask(&credentials, &nodes, patience, None).unwrap().0
+    let known = Known {
+        own,
+        ..Known::default()
+    };
+    ask(&credentials, &nodes, patience, known).unwrap().0
 }
 
 #[test]
@@ -265,6 +273,63 @@ fn after_a_migration_only_the_newer_resource_is_believed() {
     assert_eq!(
         (before.path.to_str(), before.reservations.len()),
         (Some(STORE), 1)
+    );
+}
+
+/// Has one block that can be got by its name, and lists another one.
+fn named(get: u16) -> Server {
+    let of = |cidr: &str, pod: &str| {
+        let attribute = attribute(&format!("k8s-pod-network.{pod}"), "node-1", Some(pod));
+        block(cidr, None, json!([0]), json!([attribute]))
+    };
+    let mut one = of("10.0.0.0/26", "named");
+    one["kind"] = json!("IPAMBlock");
+    let listed = vec![of("10.0.9.0/26", "listed")];
+    let list = json!({ "kind": "IPAMBlockList", "items": listed });
+    let blocks = "/apis/crd.projectcalico.org/v1/ipamblocks";
+    Server::new(
+        move |path, _| match path.split('?').next().unwrap_or_default() {
+            path if path == blocks => Reply::Json(200, list.clone()),
+            path if path == format!("{blocks}/10-0-0-0-26") && get == 200 => {
+                Reply::Json(200, one.clone())
+            }
+            path if path.starts_with(blocks) && get == 403 => Reply::Json(403, status(403, "no")),
+            _ => Reply::Json(404, status(404, "no such")),
+        },
+    )
+}
+
+#[test]
+fn of_thousands_of_nodes_each_asks_for_its_own_blocks_alone() {
+    let own = |urgent: &[&str], living: &[&str]| {
+        let set = |all: &[&str]| all.iter().map(|it| it.parse().unwrap()).collect();
+        Own {
+            urgent: set(urgent),
+            living: set(living),
+        }
+    };
+    let of = |server: &Server, own: &Own| {
+        let store = asked_about(server, Some(own));
+        (lines(&store), store.unread.len())
+    };
+    let by_name = (vec![String::from("10.0.0.0 named shop/named")], 0);
+    let by_list = (vec![String::from("10.0.9.0 listed shop/listed")], 0);
+    let server = named(200);
+    assert_eq!(of(&server, &own(&[], &["10.0.0.5"])), by_name);
+    let lists = |server: &Server| {
+        let asked = server.requests().into_iter();
+        asked.filter(|it| it.contains("ipamblocks?")).count()
+    };
+    assert_eq!(lists(&server), 0);
+    let (_, unread) = of(&server, &own(&[], &["10.0.0.5", "10.0.9.5"]));
+    assert_eq!(unread, 1, "whether 10.0.9.5 is given out is not known");
+    assert_eq!(lists(&server), 0);
+    assert_eq!(of(&server, &own(&["10.0.9.5"], &["10.0.0.5"])), by_list);
+    assert_eq!(of(&named(404), &own(&[], &["10.0.0.5"])), by_list);
+    assert_eq!(
+        of(&named(403), &own(&[], &["10.0.0.5"])),
+        by_list,
+        "an older role"
     );
 }
 

@@ -1,5 +1,7 @@
 //! Stores that are in the API: asked for from time to time, of the kinds that
-//! the CNI configuration names.
+//! the CNI configuration names. Thousands of nodes ask the same server: soon after
+//! something has changed here, rarely while nothing does, and none of them at the
+//! same moment as another.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,13 +13,15 @@ use std::{
 };
 
 use super::{
-    super::{IN_API, StoreReading, ask, changes::Last, places},
-    Event, Expected, Root, What,
+    super::{IN_API, Own, StoreReading, ask_again, calico::Known, changes::Last, places},
+    Event, Expected, Root, What, Wish,
 };
 use event::fault;
 use kube::Credentials;
 
-pub(super) const PAUSE: Duration = Duration::from_secs(30);
+/// While nothing on this node changes, and while something is wrong here.
+pub(super) const PAUSE: Duration = Duration::from_secs(300);
+const URGENT_PAUSE: Duration = Duration::from_secs(30);
 /// The longest, however much is answered.
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 /// An answer of this many bytes is cheap.
@@ -28,7 +32,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// is to lead to more.
 const SOON: Duration = Duration::from_secs(1);
 /// And not more often than this.
-const AT_MOST: Duration = Duration::from_secs(5);
+const AT_MOST: Duration = Duration::from_secs(15);
+/// How often is found out which of its resources Calico uses.
+const PLACE_PAUSE: Duration = Duration::from_secs(3_600);
 
 /// Whether and how the API server is asked.
 #[derive(Clone, Debug)]
@@ -52,6 +58,8 @@ pub(super) struct ApiLook {
     folder: PathBuf,
     api: Api,
     last: Last,
+    /// When it was last found out where the stores are.
+    placed: Option<Instant>,
 }
 
 impl ApiLook {
@@ -62,34 +70,42 @@ impl ApiLook {
             folder: folder.to_owned(),
             api,
             last: Last::default(),
+            placed: None,
         }
     }
 
     /// Asks until nobody listens any more.
-    pub(super) fn watch(mut self, sender: &SyncSender<Vec<Event>>, hurried: &Receiver<()>) {
+    pub(super) fn watch(mut self, sender: &SyncSender<Vec<Event>>, wish: &Wish) {
         loop {
+            let own = wish.own();
             // What is answered may be of any moment since.
             let time = sys::clock::now();
-            let (changes, size) = self.round();
+            let (changes, size) = self.round(&own);
             if !changes.is_empty() && sender.send(Event::all_of(time, changes)).is_err() {
                 return;
             }
-            if !wait(hurried, pause_after(size), size <= CHEAP) {
+            if !wait(&wish.hurried, pause_after(size, &own), size <= CHEAP) {
                 return;
             }
         }
     }
 
     /// Asks once. Returns what has changed, and how much was answered.
-    pub(super) fn round(&mut self) -> (Vec<What>, usize) {
+    pub(super) fn round(&mut self, own: &Own) -> (Vec<What>, usize) {
         let named = self.expected.kinds().clone();
         let (mut changes, mut all) = (Vec::new(), 0);
+        let place = self.placed.is_some_and(|at| at.elapsed() < PLACE_PAUSE);
+        if !place {
+            self.placed = Some(Instant::now());
+        }
         for kind in IN_API {
             let answer = match named.contains_key(&kind) {
                 false => None,
                 true => {
                     let before = places(kind).find_map(|path| self.last.store(path));
-                    let (mut answer, size) = self.ask(kind, before);
+                    let own = Some(own);
+                    let known = Known { before, own, place };
+                    let (mut answer, size) = self.ask(kind, known);
                     if let (Err(_), Some(before)) = (&answer.store, before) {
                         // It fails where it was.
                         answer.path.clone_from(&before.path);
@@ -103,7 +119,7 @@ impl ApiLook {
         (changes, all)
     }
 
-    fn ask(&self, kind: super::StoreKind, before: Option<&event::Store>) -> (StoreReading, usize) {
+    fn ask(&self, kind: super::StoreKind, known: Known<'_>) -> (StoreReading, usize) {
         if let Some(why) = &self.api.refused {
             return (StoreReading::failed(kind, why.clone()), 0);
         }
@@ -118,14 +134,20 @@ impl ApiLook {
             }
         };
         let root = &self.expected.root;
-        ask(kind, &credentials, root, &self.api.node, PATIENCE, before)
+        ask_again(kind, &credentials, root, &self.api.node, PATIENCE, known)
     }
 }
 
-/// The more the server had to answer with, the longer it is left alone.
-fn pause_after(size: usize) -> Duration {
+/// The more the server had to answer with, the longer it is left alone; each node
+/// for another while.
+fn pause_after(size: usize, own: &Own) -> Duration {
     let times = u32::try_from(size / CHEAP).unwrap_or(u32::MAX).max(1);
-    PAUSE.saturating_mul(times).min(LONGEST_PAUSE)
+    let pause = match own.urgent.is_empty() {
+        true => PAUSE,
+        false => URGENT_PAUSE,
+    };
+    let pause = pause.saturating_mul(times).min(LONGEST_PAUSE);
+    pause.mul_f64(0.75 + 0.5 * kube::random())
 }
 
 /// Waits until the next question. Returns whether there is to be one.
@@ -152,16 +174,35 @@ fn wait(hurried: &Receiver<()>, pause: Duration, cheap: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::{collections::BTreeSet, net::IpAddr, sync::mpsc};
 
     use super::*;
 
     #[test]
     fn large_answers_are_asked_for_less_often() {
-        assert_eq!(pause_after(0), PAUSE);
-        assert_eq!(pause_after(CHEAP), PAUSE);
-        assert_eq!(pause_after(4 * CHEAP), 4 * PAUSE);
-        assert_eq!(pause_after(usize::MAX), LONGEST_PAUSE);
+        let pauses = |size: usize, urgent: &[IpAddr]| {
+            let urgent = urgent.iter().copied().collect();
+            let living = BTreeSet::new();
+            let own = Own { urgent, living };
+            let all = (0..100).map(|_| pause_after(size, &own).as_secs_f64());
+            let all: Vec<f64> = all.collect();
+            let mean = all.iter().sum::<f64>() / 100.0;
+            assert!(
+                all.windows(2).any(|pair| pair[0] != pair[1]),
+                "not all at once"
+            );
+            all.iter()
+                .all(|it| (it / mean - 1.0).abs() < 0.4)
+                .then_some(mean)
+        };
+        let is = |mean: Option<f64>, pause: Duration| {
+            (mean.unwrap() / pause.as_secs_f64() - 1.0).abs() < 0.2
+        };
+        assert!(is(pauses(CHEAP, &[]), PAUSE));
+        let urgent = [IpAddr::from([10, 0, 0, 5])];
+        assert!(is(pauses(0, &urgent), URGENT_PAUSE));
+        assert!(is(pauses(4 * CHEAP, &urgent), 4 * URGENT_PAUSE));
+        assert!(is(pauses(usize::MAX, &[]), LONGEST_PAUSE));
     }
 
     #[test]

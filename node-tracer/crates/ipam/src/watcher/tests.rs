@@ -143,7 +143,7 @@ fn the_api_server_is_asked_if_the_configuration_names_what_is_there() {
             .mechanism
             .as_deref()
             .unwrap()
-            .ends_with("every 30 s"),
+            .ends_with("every 300 s"),
         "{items:?}"
     );
     let told = next(&mut watcher, 2);

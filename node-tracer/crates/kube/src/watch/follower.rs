@@ -217,6 +217,7 @@ impl Follower {
         let lines = self.open(client, seconds).await;
         let mut lines = self.or_failed(lines)?;
         self.failing = None;
+        self.retry.spread(self.timing.together);
         self.tell(WatchUpdate::Following)?;
         let silence = self.timing.watch + self.timing.overdue;
         // The server was asked to end it before.
@@ -253,6 +254,7 @@ impl Follower {
             // A server that fails soon, each time, is asked ever less often.
             if began.elapsed() >= self.retry.next() {
                 self.retry.reset();
+                self.retry.spread(self.timing.together);
             }
             let line = line.unwrap_or(Err(Problem::TimedOut { after: silence }));
             let Some(line) = self.or_failed(line)? else {

@@ -29,6 +29,11 @@ impl Retry {
         self.next = self.first;
     }
 
+    /// The next pause may be as long as this, or longer if it could be before.
+    pub(crate) fn spread(&mut self, over: Duration) {
+        self.next = self.next.max(over);
+    }
+
     /// The longest that the next pause may be.
     pub(crate) fn next(&self) -> Duration {
         self.next
@@ -42,7 +47,7 @@ impl Retry {
 }
 
 /// Between 0 and 1; every [`RandomState`] is another.
-pub(super) fn random() -> f64 {
+pub fn random() -> f64 {
     let bits = RandomState::new().build_hasher().finish() >> 32;
     bits as f64 / f64::from(u32::MAX)
 }
