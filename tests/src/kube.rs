@@ -16,6 +16,7 @@ mod account;
 pub mod agent;
 pub mod assets;
 mod certificates;
+pub mod clients;
 pub mod incident;
 pub(crate) mod inside;
 mod part;

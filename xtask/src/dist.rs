@@ -1,5 +1,6 @@
 //! `dist`: what is released, from one build: a static binary, a Debian package,
-//! an archive, a container image, the bill of materials, checksums.
+//! an archive, a container image, the Helm chart, the kubectl plugin, the bill of
+//! materials, checksums.
 //!
 //! | module | what |
 //! |---|---|
@@ -10,6 +11,7 @@
 //! | [`sign`] | a signature of the checksums, with the key that is given |
 //! | [`archive`] | reproducible tar and gzip |
 //! | [`deb`], [`image`] | Debian's package; the OCI image |
+//! | [`chart`], [`plugin`] | the Helm chart; the kubectl plugin and krew's manifest |
 //!
 //! The same commit gives the same bytes, wherever and whenever it is built (with
 //! the same toolchain): names are sorted, owners and modes are set, times are
@@ -22,11 +24,13 @@
 
 mod archive;
 mod binary;
+mod chart;
 mod contents;
 mod deb;
 mod dependencies;
 mod image;
 mod notices;
+mod plugin;
 mod sbom;
 mod sign;
 
@@ -39,6 +43,8 @@ use anyhow::{Context as _, bail, ensure};
 use sha2::{Digest as _, Sha256};
 
 use crate::cargo;
+
+use binary::Programs;
 
 pub(crate) use binary::act_if_called;
 
@@ -126,8 +132,7 @@ pub(crate) fn run(asked: &Dist) -> anyhow::Result<ExitCode> {
     // A key that cannot be used is known before anything is built.
     let signer = asked.sign.as_deref().map(sign::Signer::read).transpose()?;
     println!("── dist: {} of {}", release.version, release.second()?);
-    let built = binary::build(&folders, &release)?;
-    let built = fs::read(&built).with_context(|| built.display().to_string())?;
+    let built = binary::build_all(&folders, &release)?;
     let files = pack(&built, &release)?;
     write(&files, &out)?;
     if let Some(signer) = &signer {
@@ -139,7 +144,7 @@ pub(crate) fn run(asked: &Dist) -> anyhow::Result<ExitCode> {
             signer.public()
         );
     }
-    within_budget(&built)?;
+    within_budget(&built.tracer)?;
     if asked.verify {
         ensure!(
             !binary::is_given(),
@@ -149,8 +154,7 @@ pub(crate) fn run(asked: &Dist) -> anyhow::Result<ExitCode> {
         let elsewhere = folders.target.join("dist/again");
         clear(&elsewhere)?;
         let folders = folders.elsewhere(&elsewhere)?;
-        let again = binary::build(&folders, &release)?;
-        let again = fs::read(&again).with_context(|| again.display().to_string())?;
+        let again = binary::build_all(&folders, &release)?;
         same(&files, &pack(&again, &release)?)?;
         clear(&elsewhere)?;
         println!("dist: both builds gave the same bytes");
@@ -168,10 +172,11 @@ fn clear(folder: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// All packages of a binary, for tests of their contents, into this folder.
-pub(crate) fn pack_into(binary: &Path, out: &Path) -> anyhow::Result<()> {
-    let content = fs::read(binary).with_context(|| binary.display().to_string())?;
-    for (name, content) in pack(&content, &Release::current()?)? {
+/// All packages of a tracer and the plugin beside it, for tests of their
+/// contents, into this folder.
+pub(crate) fn pack_into(tracer: &Path, out: &Path) -> anyhow::Result<()> {
+    let programs = Programs::read(tracer, &binary::plugin_beside(tracer)?)?;
+    for (name, content) in pack(&programs, &Release::current()?)? {
         let path = out.join(name);
         fs::write(&path, content).with_context(|| path.display().to_string())?;
     }
@@ -185,22 +190,35 @@ pub(crate) fn debian_package(binary: &Path) -> anyhow::Result<Vec<u8>> {
     deb::package(&contents::all(&content, &release)?, &release)
 }
 
-/// All that is made of a binary.
-fn pack(binary: &[u8], release: &Release) -> anyhow::Result<Files> {
+/// All that is made of the programs.
+fn pack(programs: &Programs, release: &Release) -> anyhow::Result<Files> {
     let version = &release.version;
+    let binary = &programs.tracer;
     let mut contents = contents::all(binary, release)?;
     let mut files = Files::new();
     let (image, digest) = image::archive(&contents, release).context("the image")?;
     files.insert(format!("node-tracer-{version}-image.tar"), image);
     let manifest = contents.name_image(&digest, release)?;
     files.insert(format!("node-tracer-{version}.yaml"), manifest);
+    for role in ["kube-events", "node-condition"] {
+        files.insert(
+            format!("node-tracer-{version}-{role}.yaml"),
+            contents::source(&format!("kubernetes/node-tracer-{role}.yaml"))?,
+        );
+    }
     files.insert(
-        format!("node-tracer-{version}-kube-events.yaml"),
-        contents::source("kubernetes/node-tracer-kube-events.yaml")?,
+        chart::name(release),
+        chart::package(&digest, release).context("the chart")?,
     );
+    let plugin = plugin::archive(&programs.plugin, release).context("the plugin")?;
+    files.insert(
+        format!("{}-{version}-krew.yaml", binary::PLUGIN.name),
+        plugin::manifest(&plugin, release)?,
+    );
+    files.insert(plugin::name(release), plugin);
     files.insert(
         format!("node-tracer-{version}-{}", binary::TARGET),
-        binary.to_vec(),
+        binary.clone(),
     );
     files.insert(
         deb::name(release),
@@ -229,7 +247,8 @@ fn write(files: &Files, out: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(out).with_context(|| out.display().to_string())? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if path.is_file() && (name.starts_with(SUMS) || name.starts_with("node-tracer")) {
+        let is_own = [SUMS, binary::TRACER.name, binary::PLUGIN.name];
+        if path.is_file() && is_own.iter().any(|own| name.starts_with(own)) {
             fs::remove_file(&path).with_context(|| path.display().to_string())?;
         }
     }
@@ -250,7 +269,7 @@ fn write(files: &Files, out: &Path) -> anyhow::Result<()> {
 pub(crate) fn static_binary(build: bool) -> anyhow::Result<Option<PathBuf>> {
     let folders = binary::Folders::find()?;
     if build {
-        return binary::build(&folders, &Release::current()?).map(Some);
+        return binary::build(binary::TRACER, &folders, &Release::current()?).map(Some);
     }
     let built = Path::new(binary::TARGET).join("release/node-tracer");
     Ok(Some(folders.build.join(built)).filter(|binary| binary.exists()))
@@ -303,6 +322,13 @@ mod tests {
         time: 1_700_000_000,
     };
 
+    fn programs(tracer: &[u8]) -> Programs {
+        Programs {
+            tracer: tracer.to_vec(),
+            plugin: b"\x7fELF".to_vec(),
+        }
+    }
+
     #[test]
     fn times_are_written_as_people_and_as_machines_read_them() {
         assert_eq!(RELEASE().day().unwrap(), "2023-11-14");
@@ -311,8 +337,8 @@ mod tests {
 
     #[test]
     fn a_binary_is_packed_twice_into_the_same_bytes_with_a_sum_of_each() {
-        let one = pack(b"\x7fELF", &RELEASE()).unwrap();
-        same(&one, &pack(b"\x7fELF", &RELEASE()).unwrap()).unwrap();
+        let one = pack(&programs(b"\x7fELF"), &RELEASE()).unwrap();
+        same(&one, &pack(&programs(b"\x7fELF"), &RELEASE()).unwrap()).unwrap();
         let sums = String::from_utf8(one["SHA256SUMS"].clone()).unwrap();
         for (name, content) in one.iter().filter(|(name, _)| *name != "SHA256SUMS") {
             let line = format!("{}  {name}", sha256(content));
@@ -324,7 +350,7 @@ mod tests {
     #[test]
     fn the_released_manifest_names_the_released_image_by_its_digest() {
         let release = Release::current().unwrap();
-        let files = pack(b"\x7fELF", &release).unwrap();
+        let files = pack(&programs(b"\x7fELF"), &release).unwrap();
         let version = &release.version;
         let manifest = &files[&format!("node-tracer-{version}.yaml")];
         let manifest = String::from_utf8(manifest.clone()).unwrap();
@@ -337,8 +363,8 @@ mod tests {
 
     #[test]
     fn what_differs_is_named() {
-        let one = pack(b"\x7fELF", &RELEASE()).unwrap();
-        let other = pack(b"\x7fELG", &RELEASE()).unwrap();
+        let one = pack(&programs(b"\x7fELF"), &RELEASE()).unwrap();
+        let other = pack(&programs(b"\x7fELG"), &RELEASE()).unwrap();
         let error = same(&one, &other).unwrap_err().to_string();
         assert!(error.contains("node-tracer_1.2.3_amd64.deb"), "{error}");
         // The manifest has the image's digest; this has nothing of the binary.

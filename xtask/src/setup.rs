@@ -1,7 +1,7 @@
 //! `setup`: what the build and the tests need. Idempotent; one line an item.
 
 use crate::toolchain::Toolchain;
-use crate::{bpf_linker, packages};
+use crate::{bpf_linker, kube_clients, packages};
 
 fn say(state: &str, item: &str, detail: &str) {
     println!("setup: {state:<11} {item:<11} {detail}");
@@ -45,5 +45,6 @@ pub(crate) fn run() -> anyhow::Result<()> {
         missing("target", &format!("{error:#}"));
     }
     packages::bring();
+    kube_clients::bring();
     Ok(())
 }

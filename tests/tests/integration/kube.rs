@@ -4,6 +4,7 @@
 mod advice;
 mod elsewhere;
 mod events;
+mod helm;
 mod incident;
 mod plugin;
 mod released;

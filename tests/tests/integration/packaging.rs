@@ -1,6 +1,8 @@
 //! What is released, as those take it who use it: dpkg, systemd, journald, man,
-//! shells, containerd.
+//! shells, containerd, Helm, kubectl.
 
+pub(crate) mod helm;
+mod plugin;
 mod systemd;
 mod terminal;
 
@@ -253,7 +255,7 @@ fn the_archive_holds_what_the_package_does() -> anyhow::Result<()> {
     let other = Scratch::create()?;
     run(Command::new("tar")
         .args(["--strip-components=1", "-xzf"])
-        .arg(released(".tar.gz")?)
+        .arg(released("-linux-musl.tar.gz")?)
         .arg("-C")
         .arg(other.path()))?;
     run(Command::new("diff")

@@ -20,6 +20,24 @@ use super::Release;
 use crate::toolchain::{RUST_SRC, Toolchain};
 use crate::{cargo, setup};
 
+/// A program that is released.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Program {
+    /// Its package in the workspace.
+    pub(super) package: &'static str,
+    pub(super) name: &'static str,
+}
+
+pub(super) const TRACER: Program = Program {
+    package: "node-tracer",
+    name: "node-tracer",
+};
+/// What kubectl starts for `kubectl node-tracer`.
+pub(super) const PLUGIN: Program = Program {
+    package: "node-tracer-kubectl",
+    name: "kubectl-node_tracer",
+};
+
 /// What it is built for.
 pub(super) const TARGET: &str = setup::GUESTS;
 
@@ -88,13 +106,7 @@ pub(super) struct Folders {
 impl Folders {
     /// Asks cargo and rustc.
     pub(super) fn find() -> anyhow::Result<Self> {
-        let output = cargo::cargo(&["metadata", "--no-deps", "--format-version=1"])?
-            .output()
-            .context("start cargo")?;
-        let metadata: serde_json::Value =
-            serde_json::from_slice(&output.stdout).context("cargo metadata")?;
-        let target = metadata["target_directory"].as_str();
-        let target = PathBuf::from(target.context("cargo names no target folder")?);
+        let target = cargo::target()?;
         Ok(Self {
             checkout: cargo::root().to_owned(),
             build: target.join("dist/build"),
@@ -156,8 +168,50 @@ pub(super) fn is_given() -> bool {
     std::env::var_os(GIVEN).is_some()
 }
 
-/// Builds, and returns the binary's path.
-pub(super) fn build(folders: &Folders, release: &Release) -> anyhow::Result<PathBuf> {
+/// The plugin that belongs to a tracer built by cargo: beside it, or else built
+/// now.
+pub(super) fn plugin_beside(tracer: &Path) -> anyhow::Result<PathBuf> {
+    let plugin = tracer.with_file_name(PLUGIN.name);
+    if plugin.exists() {
+        return Ok(plugin);
+    }
+    cargo::build(&["--package", PLUGIN.package], PLUGIN.name)
+}
+
+/// Builds both programs, each on its own: together, one would get the features
+/// that the other one asks for.
+pub(super) fn build_all(folders: &Folders, release: &Release) -> anyhow::Result<Programs> {
+    let tracer = build(TRACER, folders, release)?;
+    let plugin = match is_given() {
+        true => plugin_beside(&tracer)?,
+        false => build(PLUGIN, folders, release)?,
+    };
+    Programs::read(&tracer, &plugin)
+}
+
+/// The programs' bytes.
+#[derive(Debug)]
+pub(super) struct Programs {
+    pub(super) tracer: Vec<u8>,
+    pub(super) plugin: Vec<u8>,
+}
+
+impl Programs {
+    pub(super) fn read(tracer: &Path, plugin: &Path) -> anyhow::Result<Self> {
+        let read = |path: &Path| fs::read(path).with_context(|| path.display().to_string());
+        Ok(Self {
+            tracer: read(tracer)?,
+            plugin: read(plugin)?,
+        })
+    }
+}
+
+/// Builds one, and returns its path.
+pub(super) fn build(
+    program: Program,
+    folders: &Folders,
+    release: &Release,
+) -> anyhow::Result<PathBuf> {
     if is_given() {
         return cargo::build_tracer(&[]);
     }
@@ -179,9 +233,9 @@ pub(super) fn build(folders: &Folders, release: &Release) -> anyhow::Result<Path
         "--target",
         TARGET,
         "--package",
-        "node-tracer",
+        program.package,
     ];
-    let binary = cargo::build_with(&args, "node-tracer", |command| {
+    let binary = cargo::build_with(&args, program.name, |command| {
         for (name, _) in std::env::vars_os() {
             if !is_passed(&name) {
                 command.env_remove(name);

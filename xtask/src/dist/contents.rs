@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use super::archive::{FILE, PROGRAM, Tree, gzip, tar};
-use super::{Release, image, notices};
+use super::{Release, dependencies, image, notices};
 use crate::{cargo, documents};
 
 const MANIFEST: (&str, &str) = (
@@ -15,7 +15,7 @@ const MANIFEST: (&str, &str) = (
 );
 
 /// (below `node-tracer/packaging`, on the node)
-const FILES: [(&str, &str); 9] = [
+const FILES: [(&str, &str); 10] = [
     (
         "systemd/node-tracer.service",
         "usr/lib/systemd/system/node-tracer.service",
@@ -34,6 +34,10 @@ const FILES: [(&str, &str); 9] = [
     (
         "kubernetes/node-tracer-kube-events.yaml",
         "usr/share/doc/node-tracer/examples/node-tracer-kube-events.yaml",
+    ),
+    (
+        "kubernetes/node-tracer-node-condition.yaml",
+        "usr/share/doc/node-tracer/examples/node-tracer-node-condition.yaml",
     ),
     (
         "prometheus/alerts.yaml",
@@ -154,7 +158,10 @@ pub(super) fn all(binary: &[u8], release: &Release) -> anyhow::Result<Contents> 
         add(format!("usr/share/{path}"), script.into_bytes());
     }
     let mut texts = packed_documents()?;
-    texts.push((String::from("THIRD-PARTY"), notices::text()?.into_bytes()));
+    texts.push((
+        String::from("THIRD-PARTY"),
+        notices::text("node-tracer", &dependencies::TRACER)?.into_bytes(),
+    ));
     for (name, content) in texts {
         add(
             format!("usr/share/doc/node-tracer/{name}.gz"),
@@ -174,9 +181,31 @@ pub(super) fn archive(contents: &Contents, release: &Release) -> anyhow::Result<
     gzip(&tar(&contents.installed(), &above, release.time)?)
 }
 
+/// All files below a folder of `node-tracer/packaging`, by their paths there.
+#[cfg(test)]
+pub(super) fn files_below(folder: &str) -> Vec<String> {
+    let top = cargo::root().join("node-tracer/packaging").join(folder);
+    let mut folders = vec![top.clone()];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let name = path.strip_prefix(&top).unwrap();
+                files.push(name.display().to_string());
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dist::{chart, plugin};
 
     #[test]
     fn a_node_gets_all_of_it() {
@@ -207,20 +236,14 @@ mod tests {
     }
 
     #[test]
-    fn every_file_of_the_folder_is_packed_or_makes_the_package() {
-        let folder = cargo::root().join("node-tracer/packaging");
-        let scripts = ["debian/postinst", "debian/prerm", "debian/postrm"];
-        for kind in fs::read_dir(&folder).unwrap() {
-            let kind = kind.unwrap();
-            for file in fs::read_dir(kind.path()).unwrap() {
-                let file = file.unwrap();
-                let name = [kind.file_name(), file.file_name()];
-                let name = name
-                    .map(|part| part.to_string_lossy().into_owned())
-                    .join("/");
-                let packed = FILES.iter().any(|(from, _)| *from == name);
-                assert!(packed || scripts.contains(&name.as_str()), "{name}");
-            }
+    fn every_file_of_the_folder_is_packed_or_makes_a_package() {
+        let makes = ["debian/postinst", "debian/prerm", "debian/postrm"];
+        for name in files_below("") {
+            let packed = FILES.iter().any(|(from, _)| *from == name);
+            let makes = makes.contains(&name.as_str()) || name == plugin::MANIFEST;
+            // All of the chart is in its own package.
+            let of_chart = Path::new(&name).starts_with(chart::FOLDER);
+            assert!(packed || makes || of_chart, "{name}");
         }
     }
 }

@@ -38,16 +38,18 @@ impl Crate {
 }
 
 /// (workspace member, target): what it is made of is what is looked for.
-const PARTS: [(&str, &str); 2] = [
+pub(super) type Part = (&'static str, &'static str);
+pub(super) const TRACER: [Part; 2] = [
     ("node-tracer", binary::TARGET),
     ("node-tracer-ebpf", "bpfel-unknown-none"),
 ];
+pub(super) const PLUGIN: [Part; 1] = [(binary::PLUGIN.package, binary::TARGET)];
 
 /// All of them by ID, the workspace's own too.
-pub(super) fn all() -> anyhow::Result<BTreeMap<String, Crate>> {
+pub(super) fn of(parts: &[Part]) -> anyhow::Result<BTreeMap<String, Crate>> {
     let sums = checksums(&fs::read_to_string(root().join("Cargo.lock")).context("Cargo.lock")?);
     let mut all: BTreeMap<String, Crate> = BTreeMap::new();
-    for (member, target) in PARTS {
+    for &(member, target) in parts {
         let metadata = said(&[
             "metadata",
             "--locked",
@@ -193,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_binary_is_made_of_libraries_for_both_sides_and_of_no_tools() {
-        let all = all().unwrap();
+        let all = of(&TRACER).unwrap();
         let names: BTreeSet<&str> = all.values().map(|one| one.name.as_str()).collect();
         for name in [
             "node-tracer",

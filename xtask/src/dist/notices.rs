@@ -20,18 +20,17 @@ const NAMES: [&str; 6] = [
     "UNLICENSE",
 ];
 
-const HEAD: &str = "\
-The following libraries are part of the program node-tracer, each under the
+const HEAD: &str = "each under the
 licence that is named. Besides, Rust's standard library (MIT OR Apache-2.0,
 https://www.rust-lang.org) and the C library musl (MIT, https://musl.libc.org,
 copyright 2005-2020 Rich Felker and others).
 ";
 
-/// All of it, one text once.
-pub(super) fn text() -> anyhow::Result<String> {
-    let crates = dependencies::all()?;
+/// All of it for a program that is made of these parts, one text once.
+pub(super) fn text(program: &str, parts: &[dependencies::Part]) -> anyhow::Result<String> {
+    let crates = dependencies::of(parts)?;
     let others = crates.values().filter(|one| one.sha256.is_some());
-    let mut out = String::from(HEAD);
+    let mut out = format!("The following libraries are part of the program {program}, {HEAD}");
     let mut texts: BTreeMap<String, Vec<&Crate>> = BTreeMap::new();
     out.push('\n');
     for one in others {
@@ -82,7 +81,7 @@ mod tests {
 
     #[test]
     fn each_library_is_named_and_each_text_is_there_once() {
-        let text = text().unwrap();
+        let text = text("node-tracer", &dependencies::TRACER).unwrap();
         assert!(text.contains("\n  aya 0.14.0: MIT OR Apache-2.0\n"));
         assert!(!text.contains("\n  xtask "), "a tool");
         let grant = "Permission is hereby granted, free of charge";

@@ -7,7 +7,7 @@ use super::dependencies::{self, Crate};
 use super::{Release, sha256};
 
 pub(super) fn document(binary: &[u8], release: &Release) -> anyhow::Result<Vec<u8>> {
-    let crates = dependencies::all()?;
+    let crates = dependencies::of(&dependencies::TRACER)?;
     let tool = |name: &str, version: &str| json!({ "type": "application", "name": name, "version": version });
     // Under the version that is released.
     let own = crates.values().find(|one| one.name == "node-tracer");

@@ -23,7 +23,7 @@ use super::{SOON, trace};
 /// For what the kubelet tries several times.
 const LATE: Duration = Duration::from_secs(120);
 
-pub(super) const NEEDS: &[Need] = &{
+const NEEDS: &[Need] = &{
     const KUBECTL: Need = Need::Program("kubectl", "kubernetes-client");
     let mut needs = [KUBECTL; snapshot_run::KUBE.len() + 1];
     let mut at = 0;

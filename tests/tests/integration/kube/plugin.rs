@@ -1,5 +1,6 @@
-//! `kubectl node-tracer`, with a real kubectl, API server and kubelet between it
-//! and the tracer's pod, and a second node that is only an object.
+//! `kubectl node-tracer`, with a real kubectl (the oldest and the newest that are
+//! here), API server and kubelet between it and the tracer's pod, and a second node
+//! that is only an object.
 
 use std::fs;
 use std::path::Path;
@@ -7,16 +8,29 @@ use std::path::Path;
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::kube::Account;
 use node_tracer_tests::kube::agent;
+use node_tracer_tests::kube::clients;
 use node_tracer_tests::kube::incident::KubeIncident;
+use node_tracer_tests::snapshot_run;
+use node_tracer_tests::stage::Need;
 use node_tracer_tests::test;
 use node_tracer_tests::tracer::binary;
 use serde_json::{Value, json};
 
-use super::advice::NEEDS;
+use super::helm::Terminal;
 
 /// The tracer, on the node.
 const FOLDER: &str = "/var/lib/nt";
 const PLUGIN: &str = "kubectl-node_tracer";
+
+const NEEDS: &[Need] = &{
+    let mut needs = [Need::Kubectl; snapshot_run::KUBE.len() + 1];
+    let mut at = 0;
+    while at < snapshot_run::KUBE.len() {
+        needs[at] = snapshot_run::KUBE[at];
+        at += 1;
+    }
+    needs
+};
 
 test!(
     NEEDS,
@@ -48,11 +62,6 @@ fn kube_plugin_asks_all_nodes_and_says_which_did_not_answer() -> anyhow::Result<
         format!("echo 127.0.0.1 {name} > {FOLDER}/hosts && mount --bind {FOLDER}/hosts /etc/hosts");
     ensure!(shell.run(&hosts)?.code == Some(0), "{hosts}");
 
-    let ask = |question: &str| -> anyhow::Result<Value> {
-        let asked = shell.run(&format!("{FOLDER}/{PLUGIN} {question} -o json"))?;
-        ensure!(asked.code == Some(1), "{asked:#?}");
-        Ok(serde_json::from_str(&asked.stdout)?)
-    };
     let is_told = |answer: &Value| {
         let mut findings = answer["findings"].as_array().into_iter().flatten();
         let is_ghost = findings.any(|it| {
@@ -60,17 +69,28 @@ fn kube_plugin_asks_all_nodes_and_says_which_did_not_answer() -> anyhow::Result<
         });
         is_ghost && answer["unknown"][0]["node"] == "n2"
     };
-    let who = ask(&format!("who {address}"))?;
-    ensure!(is_told(&who), "{who:#}");
-    ensure!(who["holders"][0]["uid"] == new.pod.uid.as_str(), "{who:#}");
-    let ghosts = ask("ghosts")?;
-    ensure!(is_told(&ghosts), "{ghosts:#}");
-    let pasted = shell.run(&format!(
-        "{FOLDER}/{PLUGIN} explain {address} --node {name}"
-    ))?;
-    let is_whole = ["default/stuck", "default/reborn"]
-        .iter()
-        .all(|it| pasted.stdout.contains(it));
-    ensure!(pasted.code == Some(1) && is_whole, "{pasted:#?}");
+    let mut all: Vec<_> = clients::all().into_iter().map(Some).collect();
+    if all.is_empty() {
+        all.push(None);
+    }
+    for of in &all {
+        let terminal = Terminal::new(&shell, of.as_ref());
+        let ask = |question: &str| -> anyhow::Result<String> {
+            let line = format!("PATH=$PATH:{FOLDER} kubectl node-tracer {question}");
+            let (code, text) = terminal.ends(&line)?;
+            ensure!(code == Some(1), "{of:?}: {line}: {code:?} {text}");
+            Ok(text)
+        };
+        let who: Value = serde_json::from_str(&ask(&format!("who {address} -o json"))?)?;
+        ensure!(is_told(&who), "{who:#}");
+        ensure!(who["holders"][0]["uid"] == new.pod.uid.as_str(), "{who:#}");
+        let ghosts: Value = serde_json::from_str(&ask("ghosts -o json")?)?;
+        ensure!(is_told(&ghosts), "{ghosts:#}");
+        let explained = ask(&format!("explain {address} --node {name}"))?;
+        let is_whole = ["default/stuck", "default/reborn"]
+            .iter()
+            .all(|it| explained.contains(it));
+        ensure!(is_whole, "{explained}");
+    }
     incident.release()
 }
