@@ -203,8 +203,8 @@ impl Replay {
 /// What `report` is to do. It needs nothing of the node that it runs on.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
-    /// A recording, `-` for standard input.
-    pub(crate) recording: PathBuf,
+    /// Recordings, `-` for standard input.
+    pub(crate) recordings: Vec<PathBuf>,
     /// The page, `-` for standard output.
     pub(crate) output: PathBuf,
     /// Whether a page that is there is replaced.
@@ -215,12 +215,12 @@ impl Report {
     /// What was asked for.
     pub(crate) fn new(cli: &cli::Report) -> Self {
         let cli::Report {
-            recording,
+            recordings,
             output,
             force,
         } = cli;
         Self {
-            recording: recording.clone(),
+            recordings: recordings.clone(),
             output: output.clone(),
             force: *force,
         }

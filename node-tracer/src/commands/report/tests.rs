@@ -5,12 +5,12 @@ use std::{fs, path::PathBuf};
 mod narrative;
 mod timeline;
 
-use crate::{recording::Marker, replay};
+use crate::recording::Marker;
 use event::{CniCall, Event, Task, What, record::CoverageItem, testing::*};
 use report::{
     outline::outline,
     page::Page,
-    sheet::{Pen, Sheet},
+    sheet::Sheet,
 };
 
 /// What a recording of these events makes, with a tick each second.
@@ -22,10 +22,9 @@ fn sheet_of(lines: &[String]) -> Sheet {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.jsonl");
     fs::write(&path, lines.join("\n") + "\n").unwrap();
-    let pen = Pen::default();
-    // Whether something was found is asked elsewhere.
-    let _ = replay::into_sink(&path, Box::new(pen.clone())).unwrap();
-    let mut sheet = pen.lift();
+    let (mut sheet, told) = super::read(std::slice::from_ref(&path));
+    // What was found is asked elsewhere.
+    let _ = told.unwrap();
     for item in &mut sheet.coverage {
         let name = path.display().to_string();
         item.mechanism = item
