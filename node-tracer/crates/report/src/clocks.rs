@@ -253,7 +253,7 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use event::testing::{NEW, OLD, at, call, ended, ip, listed, pod, s};
+    use event::testing::{NEW, OLD, answered, at, call, ip, listed, pod, s};
 
     fn moments(events: &[Event]) -> Moments {
         let mut moments = Moments::default();
@@ -263,13 +263,7 @@ mod tests {
 
     /// A pod that gets an address, on its own node.
     fn given(seconds: i64, uid: &str, last: u8) -> Vec<Event> {
-        let mut add = ended(seconds, call("ADD", "sandbox", 200, uid, "a"));
-        if let What::CniCall { result, .. } = &mut add.what {
-            *result = Some(event::CniResult {
-                ips: vec![ip(last)],
-                ..event::CniResult::default()
-            });
-        }
+        let add = answered(seconds, call("ADD", "sandbox", 200, uid, "a"), last);
         vec![listed(seconds - 1, &[pod("a", uid, &[])]), add]
     }
 

@@ -3,6 +3,7 @@
 use std::{fs, path::PathBuf};
 
 mod narrative;
+mod nodes;
 mod timeline;
 
 use crate::recording::Marker;
@@ -36,9 +37,18 @@ fn sheet_of(lines: &[String]) -> Sheet {
 }
 
 fn lines(command: &str, events: &[Event], end: i64) -> Vec<String> {
+    lines_of(("node-1", "boot"), command, events, end)
+}
+
+fn lines_of(
+    (node, boot): (&str, &str),
+    command: &str,
+    events: &[Event],
+    end: i64,
+) -> Vec<String> {
     let header = serde_json::json!({
-        "schema": "node-tracer/1", "type": "recording", "time": s(0), "node": "node-1",
-        "boot_id": "boot", "stall_threshold_ms": 5000, "command": command, "version": "0.1.0",
+        "schema": "node-tracer/1", "type": "recording", "time": s(0), "node": node,
+        "boot_id": boot, "stall_threshold_ms": 5000, "command": command, "version": "0.1.0",
     });
     let seen = |signal: &str, mechanism: Option<&str>| CoverageItem {
         signal: signal.to_owned(),
