@@ -456,6 +456,7 @@ pub struct Stall {
 pub struct Recording {
     /// Write every event to a file, for replay; it must not exist
     ///
+    /// scan --record - writes the recording to standard output, and nothing else.
     /// In a folder, to a new file each time, named after the time. At half of
     /// --record-limit it goes on in a new file, and FILE.1 is the one before:
     /// replay FILE.1 FILE reads both.
