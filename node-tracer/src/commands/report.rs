@@ -58,7 +58,9 @@ pub fn fuzz(data: &[u8]) {
     if told.is_none() {
         return;
     }
-    let page = Page::new(&joined(pen.lift())).html().expect("a page is made");
+    let page = Page::new(&joined(pen.lift()))
+        .html()
+        .expect("a page is made");
     assert!(page.len() < 8 << 20, "{} bytes", page.len());
     let hidden = |c: char| c != '\n' && event::wording::escape::is_hidden(c);
     assert!(!page.contains(hidden));

@@ -33,7 +33,7 @@ pub(crate) fn write(
     nodes.dedup();
     let answers = tracers.each(&nodes, QUESTION)?;
     let folder = tempfile::tempdir().context("make a folder for the recordings")?;
-    let (names, unknown) = keep(folder.path(), &answers)?;
+    let Kept { names, unknown } = keep(folder.path(), &answers)?;
     for (node, why) in &unknown {
         let line = format!("unknown  {node}: {why}");
         let _ = writeln!(io::stderr(), "{}", Printable(&line));
@@ -48,13 +48,21 @@ pub(crate) fn write(
     })
 }
 
-/// Puts whole recordings into files named after their nodes. Returns the names, and
-/// why the other nodes have none.
-fn keep(
-    folder: &Path,
-    answers: &Answers,
-) -> anyhow::Result<(Vec<String>, Vec<(String, String)>)> {
-    let (mut names, mut unknown) = (Vec::new(), Vec::new());
+/// What nodes have handed on.
+#[derive(Debug, Default)]
+struct Kept {
+    /// Names of files.
+    names: Vec<String>,
+    /// Nodes of which there is none, and why.
+    unknown: Vec<(String, String)>,
+}
+
+/// Puts whole recordings into files named after their nodes.
+fn keep(folder: &Path, answers: &Answers) -> anyhow::Result<Kept> {
+    let Kept {
+        mut names,
+        mut unknown,
+    } = Kept::default();
     for (node, answered) in answers {
         let (text, why) = match answered {
             Ok(printed) => printed,
@@ -73,7 +81,7 @@ fn keep(
         fs::write(folder.join(&name), text).context("keep a recording")?;
         names.push(name);
     }
-    Ok((names, unknown))
+    Ok(Kept { names, unknown })
 }
 
 /// Whether it is a recording to its end.
@@ -101,7 +109,10 @@ fn make(folder: &Path, names: &[String], out: Option<&Path>, force: bool) -> any
     command.arg("--").args(names).current_dir(folder);
     let status = command.stdin(Stdio::null()).status();
     let status = status.with_context(|| {
-        format!("start {}: it must be beside this plugin or in PATH", program.display())
+        format!(
+            "start {}: it must be beside this plugin or in PATH",
+            program.display()
+        )
     })?;
     match status.code().and_then(|code| u8::try_from(code).ok()) {
         Some(code) if TOLD.contains(&code) => Ok(code),
@@ -134,7 +145,7 @@ mod tests {
             ("n3".into(), Err("no tracer runs there".into())),
             ("n4".into(), printed("")),
         ];
-        let (names, unknown) = keep(folder.path(), &answers).unwrap();
+        let Kept { names, unknown } = keep(folder.path(), &answers).unwrap();
         assert_eq!(names, ["n1.jsonl"]);
         let unknown: Vec<_> = unknown.iter().map(|(node, _)| node.as_str()).collect();
         assert_eq!(unknown, ["n2", "n3", "n4"]);

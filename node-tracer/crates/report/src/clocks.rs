@@ -305,7 +305,10 @@ mod tests {
         assert_eq!(taken_off, 60 * SECOND + SECOND / 2);
         assert_eq!(clock.slack(), (Some(-SECOND / 2), Some(SECOND / 2)));
         let words = clock.words("n1");
-        assert!(words.starts_with("1 min 00 s to 1 min 01 s ahead of n1's"), "{words}");
+        assert!(
+            words.starts_with("1 min 00 s to 1 min 01 s ahead of n1's"),
+            "{words}"
+        );
         of_n2.pop();
         of_n2.push(read(100, OLD, 6));
         let Clock::Compared { taken_off, .. } = moments(&of_n2).beside(&moments(&of_n1)) else {

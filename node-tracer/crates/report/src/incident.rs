@@ -150,7 +150,9 @@ impl Incident<'_> {
         let spread = |address| self.shared.iter().find(|one| one.address == address);
         for one in &self.shared {
             let at = one.given.iter().find_map(|given| given.at());
-            addresses.entry(one.address).or_insert(at.unwrap_or(sheet.began()));
+            addresses
+                .entry(one.address)
+                .or_insert(at.unwrap_or(sheet.began()));
         }
         let mut conflicts = Vec::new();
         for (address, told) in addresses {

@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 
 use askama::Template;
 
-use self::parts::{
-    CallView, CoverageView, FindingView, PartView, calls, coverage, finding, parts,
-};
+use self::parts::{CallView, CoverageView, FindingView, PartView, calls, coverage, finding, parts};
 use super::{
     incident::incidents,
     narrative::{Chapter, MAX_CHAPTERS, chapters, verdict},

@@ -124,7 +124,9 @@ impl<'a> Shared<'a> {
         let node = sheet.node_of(lane.part);
         let others = self.held.iter();
         let others: Vec<_> = others.filter(|it| sheet.node_of(it.part) != node).collect();
-        let orders = others.iter().map(|it| order(sheet, self.address, it, lane, held));
+        let orders = others
+            .iter()
+            .map(|it| order(sheet, self.address, it, lane, held));
         let Some(order) = orders.min() else {
             return;
         };
@@ -143,9 +145,12 @@ impl<'a> Shared<'a> {
                     part.node == sheet.node_of(it.part) && part.moments.says(uid, self.address)
                 })
             });
-            told || it.worst.detail.taken_by.as_ref().is_some_and(|by| {
-                by.node == node && by.uid.as_deref() == uid && uid.is_some()
-            })
+            told || it
+                .worst
+                .detail
+                .taken_by
+                .as_ref()
+                .is_some_and(|by| by.node == node && by.uid.as_deref() == uid && uid.is_some())
         });
         self.given.push(Given {
             by: Giver::Lane(serial, held),
@@ -243,7 +248,10 @@ impl<'a> Given<'a> {
 /// Who keeps it.
 fn holder(history: &History) -> String {
     let finding = &history.worst;
-    let pod = finding.pod.as_ref().filter(|pod| **pod != Default::default());
+    let pod = finding
+        .pod
+        .as_ref()
+        .filter(|pod| **pod != Default::default());
     match (pod, finding.rule) {
         (Some(pod), Rule::GhostSandbox) => format!("{} (deleted)", pod.label()),
         (Some(pod), _) => pod.label(),
@@ -285,13 +293,7 @@ fn nanos(at: Timestamp) -> i128 {
 }
 
 /// Whether a sandbox of another node had the address at the same time.
-fn order(
-    sheet: &Sheet,
-    address: IpAddr,
-    history: &History,
-    lane: &Lane,
-    held: &Held,
-) -> Order {
+fn order(sheet: &Sheet, address: IpAddr, history: &History, lane: &Lane, held: &Held) -> Order {
     let (from, to) = kept_for(sheet, address, history);
     let began = held.since.unwrap_or(sheet.began_of(lane));
     let ended = held.until.map_or(i128::MAX, nanos);
@@ -404,7 +406,10 @@ impl Given<'_> {
                         by.node
                     ),
                     false => {
-                        format!("since when {whose} has it: no recording of {} was given", by.node)
+                        format!(
+                            "since when {whose} has it: no recording of {} was given",
+                            by.node
+                        )
                     }
                 });
             }
@@ -444,7 +449,10 @@ fn held_row(sheet: &Sheet, history: &History) -> Row {
         Some(at) => format!(", until {}", calendar.moment(at)),
         None => String::from(", not over at the end"),
     };
-    let phase = finding.detail.phase.map(|phase| format!("/{}", phase.as_str()));
+    let phase = finding
+        .detail
+        .phase
+        .map(|phase| format!("/{}", phase.as_str()));
     let task = finding.holders.iter().find_map(|holder| match holder {
         Holder::Task { comm, pid, .. } => Some(format!("; held by {comm} ({pid})")),
         _ => None,

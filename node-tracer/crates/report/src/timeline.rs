@@ -252,7 +252,8 @@ fn clocks(sheet: &Sheet) -> Vec<Shown> {
         return Vec::new();
     };
     let others = sheet.parts.iter().filter(|part| part.node != first.node);
-    let told = others.map(|part| format!("clock of {}: {}", part.node, part.clock.words(&first.node)));
+    let told =
+        others.map(|part| format!("clock of {}: {}", part.node, part.clock.words(&first.node)));
     let mut told: Vec<Shown> = told.map(Shown::new).collect();
     told.dedup();
     told

@@ -8,11 +8,7 @@ mod timeline;
 
 use crate::recording::Marker;
 use event::{CniCall, Event, Task, What, record::CoverageItem, testing::*};
-use report::{
-    outline::outline,
-    page::Page,
-    sheet::Sheet,
-};
+use report::{outline::outline, page::Page, sheet::Sheet};
 
 /// What a recording of these events makes, with a tick each second.
 pub(super) fn sheet(events: &[Event], end: i64) -> Sheet {
@@ -40,12 +36,7 @@ fn lines(command: &str, events: &[Event], end: i64) -> Vec<String> {
     lines_of(("node-1", "boot"), command, events, end)
 }
 
-fn lines_of(
-    (node, boot): (&str, &str),
-    command: &str,
-    events: &[Event],
-    end: i64,
-) -> Vec<String> {
+fn lines_of((node, boot): (&str, &str), command: &str, events: &[Event], end: i64) -> Vec<String> {
     let header = serde_json::json!({
         "schema": "node-tracer/1", "type": "recording", "time": s(0), "node": node,
         "boot_id": boot, "stall_threshold_ms": 5000, "command": command, "version": "0.1.0",

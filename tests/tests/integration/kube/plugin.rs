@@ -68,6 +68,24 @@ fn kube_plugin_asks_all_nodes_and_says_which_did_not_answer() -> anyhow::Result<
     let pasted = shell.run(&format!(
         "{FOLDER}/{PLUGIN} explain {address} --node {name}"
     ))?;
+    let page = format!("{FOLDER}/page.html");
+    let report = format!("{FOLDER}/{PLUGIN} report --node {name} --node n2 --out {page}");
+    let written = shell.run(&report)?;
+    ensure!(written.code == Some(1), "{written:#?}");
+    ensure!(
+        written.stderr.contains("unknown  n2: no tracer runs there"),
+        "{written:#?}"
+    );
+    let page = fs::read_to_string(kube.node().host_path(&page))?;
+    ensure!(
+        page.contains("default/stuck") && page.contains("default/reborn"),
+        "the page does not tell the incident"
+    );
+    let again = shell.run(&report)?;
+    ensure!(
+        again.code == Some(2) && again.stderr.contains("--force"),
+        "{again:#?}"
+    );
     let is_whole = ["default/stuck", "default/reborn"]
         .iter()
         .all(|it| pasted.stdout.contains(it));

@@ -70,10 +70,7 @@ impl Passage<'_> {
 }
 
 /// Everything there is to tell of an incident, in order.
-pub(super) fn items<'a>(
-    sheet: &'a Sheet,
-    incident: &Incident<'_>,
-) -> Vec<Item<'a>> {
+pub(super) fn items<'a>(sheet: &'a Sheet, incident: &Incident<'_>) -> Vec<Item<'a>> {
     let lanes = &sheet.lanes;
     let mut items = Vec::new();
     let mut failures: BTreeMap<(String, MarkKind), usize> = BTreeMap::new();
@@ -85,7 +82,13 @@ pub(super) fn items<'a>(
             continue;
         };
         let begin = items.len();
-        of_lane(*serial, lane, sheet.began_of(lane), &mut failures, &mut items);
+        of_lane(
+            *serial,
+            lane,
+            sheet.began_of(lane),
+            &mut failures,
+            &mut items,
+        );
         let Some(pod) = &lane.pod else { continue };
         let known = of_pods.entry(pod.label()).or_insert((*serial, 0, None));
         if many && known.0 != *serial && is_ordinary(&items[begin..]) {

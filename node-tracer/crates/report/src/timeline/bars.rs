@@ -49,14 +49,26 @@ impl Canvas<'_> {
                 self.lasted(lane, held.since, held.until)
             );
             let label = held.address.to_string();
-            bars.push(self.bar(lane, "address", (held.since, held.until), &label, "", &title));
+            bars.push(self.bar(
+                lane,
+                "address",
+                (held.since, held.until),
+                &label,
+                "",
+                &title,
+            ));
         }
         for stall in lane.stalls.iter().take(MAX) {
             let place = match &stall.wchan {
                 Some(wchan) => format!(" in {wchan}"),
                 None => String::new(),
             };
-            let slept = length(stall.until.unwrap_or(self.sheet.ended_of(lane)).since(stall.since));
+            let slept = length(
+                stall
+                    .until
+                    .unwrap_or(self.sheet.ended_of(lane))
+                    .since(stall.since),
+            );
             let span = (Some(stall.since), stall.until);
             let title = format!(
                 "{} ({}) is in uninterruptible sleep{place} {}",
@@ -85,7 +97,10 @@ impl Canvas<'_> {
         let until = del.or(lane.gone);
         let title = match del {
             Some(_) => format!("no CNI DEL {}", self.lasted(lane, Some(gone), until)),
-            None => format!("no CNI DEL was seen {}", self.lasted(lane, Some(gone), until)),
+            None => format!(
+                "no CNI DEL was seen {}",
+                self.lasted(lane, Some(gone), until)
+            ),
         };
         let how_long = length(until.unwrap_or(self.sheet.ended_of(lane)).since(gone));
         let label = format!("no DEL {how_long}");

@@ -28,7 +28,8 @@ impl Files {
 
     fn recording(self, node: &str, events: &[Event], end: i64) -> Self {
         let number = self.paths.len();
-        let text = lines_of((node, &format!("boot of {node}")), "trace", events, end).join("\n") + "\n";
+        let text =
+            lines_of((node, &format!("boot of {node}")), "trace", events, end).join("\n") + "\n";
         self.with(&format!("{number}.jsonl"), &text)
     }
 
@@ -72,9 +73,10 @@ fn read(seconds: i64, uid: &str, last: u8) -> Event {
 
 #[test]
 fn a_ghost_and_the_pod_of_another_node_that_got_its_address_are_one_incident() {
-    let files = Files::new()
-        .recording("n1", &of_ghost(), 120)
-        .recording("n2", &of_successor(95), 120);
+    let files =
+        Files::new()
+            .recording("n1", &of_ghost(), 120)
+            .recording("n2", &of_successor(95), 120);
     let sheet = files.sheet();
     let incidents = incidents(&sheet);
     let about = incidents.iter().find(|it| !it.shared.is_empty()).unwrap();
@@ -92,7 +94,10 @@ fn a_ghost_and_the_pod_of_another_node_that_got_its_address_are_one_incident() {
     );
     // Nobody says that it is one network.
     let band = drawn.groups[0].bands[0].title.to_string();
-    assert!(band.starts_with("both have 10.0.0.5 from 04:41:35.000"), "{band}");
+    assert!(
+        band.starts_with("both have 10.0.0.5 from 04:41:35.000"),
+        "{band}"
+    );
     let page = page(&sheet);
     for words in [
         "The same address on several nodes",
@@ -168,7 +173,10 @@ fn times_of_a_clock_that_is_ahead_are_told_by_the_first_nodes() {
         .sheet();
     let (at, words) = got(&sheet);
     assert_eq!(at, s(160));
-    assert!(words.contains("times are as this node told them"), "{words}");
+    assert!(
+        words.contains("times are as this node told them"),
+        "{words}"
+    );
 }
 
 fn nanos(at: Timestamp) -> i64 {
@@ -190,7 +198,12 @@ fn each_node_is_judged_by_its_own_recording_alone() {
         .sheet();
     let alone = |node: &str, events: &[Event]| {
         let sheet = Files::new().recording(node, events, 120).sheet();
-        sheet.findings.worst_first().into_iter().map(|it| it.worst.clone()).collect::<Vec<_>>()
+        sheet
+            .findings
+            .worst_first()
+            .into_iter()
+            .map(|it| it.worst.clone())
+            .collect::<Vec<_>>()
     };
     assert_eq!(found(&both, "n1"), alone("n1", &one));
     assert_eq!(found(&both, "n2"), alone("n2", &other));
@@ -198,9 +211,10 @@ fn each_node_is_judged_by_its_own_recording_alone() {
 
 #[test]
 fn recordings_of_one_node_have_no_address_on_several() {
-    let files = Files::new()
-        .recording("n1", &of_ghost(), 120)
-        .recording("n1", &of_successor(95), 120);
+    let files =
+        Files::new()
+            .recording("n1", &of_ghost(), 120)
+            .recording("n1", &of_successor(95), 120);
     let sheet = files.sheet();
     assert!(!sheet.has_nodes());
     assert!(incidents(&sheet).iter().all(|it| it.shared.is_empty()));
@@ -212,7 +226,12 @@ fn recordings_of_one_node_have_no_address_on_several() {
 #[test]
 fn an_address_that_was_free_again_is_not_on_several_nodes() {
     let mut ghost = of_ghost();
-    ghost.extend([unstuck(91, 9), removed(92, 100, 5), dying(93, 100), destroyed(94, 100)]);
+    ghost.extend([
+        unstuck(91, 9),
+        removed(92, 100, 5),
+        dying(93, 100),
+        destroyed(94, 100),
+    ]);
     let sheet = Files::new()
         .recording("n1", &ghost, 120)
         .recording("n2", &of_successor(105), 120)
@@ -224,7 +243,10 @@ fn an_address_that_was_free_again_is_not_on_several_nodes() {
 fn a_bad_file_is_named_and_the_others_are_told() {
     let files = Files::new()
         .recording("n1", &of_ghost(), 120)
-        .with("bad.jsonl", "{\"schema\":\"node-tracer/9\",\"type\":\"recording\"}\n")
+        .with(
+            "bad.jsonl",
+            "{\"schema\":\"node-tracer/9\",\"type\":\"recording\"}\n",
+        )
         .recording("n2", &of_successor(95), 120);
     let (sheet, told) = super::super::read(&files.paths);
     assert!(told.is_err());
@@ -258,5 +280,8 @@ fn a_journal_of_several_nodes_is_read_by_node() {
     assert_eq!(nodes, ["n1", "n3", "n2"]);
     let page = page(&sheet);
     assert!(page.contains("10.0.0.5 is kept on n1 by shop/checkout-x8k2p (deleted)"));
-    assert!(page.contains("journal.json, what node-tracer has told"), "{page}");
+    assert!(
+        page.contains("journal.json, what node-tracer has told"),
+        "{page}"
+    );
 }
