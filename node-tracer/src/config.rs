@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use crate::recording::STDOUT;
 use event::finding::Severity;
 use kernel::ebpf::{Wanted, plan::Mechanism};
 use sys::privileges::Privileges;
@@ -29,6 +30,9 @@ pub(crate) enum ConfigError {
     /// Credentials that nobody is to use.
     #[error("--kubeconfig goes with --pods auto (or with --kube-events); leave one of the two out")]
     Kubeconfig,
+    /// Its recording has no end.
+    #[error("trace --record - : a trace goes on; name a file, or use scan --record -")]
+    RecordTrace,
     /// An explanation is no journal entry.
     #[error("explain writes text or json, not to journald")]
     ExplainJournald,
@@ -203,8 +207,8 @@ impl Replay {
 /// What `report` is to do. It needs nothing of the node that it runs on.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
-    /// A recording, `-` for standard input.
-    pub(crate) recording: PathBuf,
+    /// Recordings, `-` for standard input.
+    pub(crate) recordings: Vec<PathBuf>,
     /// The page, `-` for standard output.
     pub(crate) output: PathBuf,
     /// Whether a page that is there is replaced.
@@ -213,17 +217,21 @@ pub(crate) struct Report {
 
 impl Report {
     /// What was asked for.
-    pub(crate) fn new(cli: &cli::Report) -> Self {
+    pub(crate) fn new(cli: &cli::Report) -> Result<Self, ConfigError> {
         let cli::Report {
-            recording,
+            recordings,
             output,
             force,
         } = cli;
-        Self {
-            recording: recording.clone(),
+        let stdin = recordings.iter().filter(|it| *it == Path::new("-"));
+        if stdin.count() > 1 {
+            return Err(ConfigError::Stdin);
+        }
+        Ok(Self {
+            recordings: recordings.clone(),
             output: output.clone(),
             force: *force,
-        }
+        })
     }
 }
 
@@ -248,7 +256,10 @@ impl Config {
         Ok(Self {
             stall_threshold: stall.threshold,
             duration: *duration,
-            record: recording.file.clone(),
+            record: match recording.file.as_deref() {
+                Some(path) if path == Path::new(STDOUT) => return Err(ConfigError::RecordTrace),
+                path => path.map(Path::to_owned),
+            },
             record_limit: recording.limit,
             metrics: *metrics,
             metrics_findings: *metrics_findings,
@@ -271,13 +282,19 @@ impl Config {
             duration,
             recording,
         } = cli;
-        Ok(Self {
+        let mut config = Self {
             stall_threshold: stall.threshold,
             duration: *duration,
             record: recording.file.clone(),
             record_limit: recording.limit,
             ..Self::common(common, false)?
-        })
+        };
+        // The recording is all that standard output has.
+        if config.record.as_deref() == Some(Path::new(STDOUT)) {
+            let is_aside = |output: &cli::Output| *output == cli::Output::Journald;
+            config.outputs.retain(is_aside);
+        }
+        Ok(config)
     }
 
     /// What `explain` was asked for.

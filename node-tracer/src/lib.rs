@@ -200,7 +200,7 @@ fn run(command: &Command) -> anyhow::Result<u8> {
         }
         Command::Report(options) => {
             privileges::keep(privileges::READ | privileges::WRITE);
-            Ok(commands::report::run(&config::Report::new(options))?.code())
+            Ok(commands::report::run(&config::Report::new(options)?)?.code())
         }
         Command::Check(cli::Check {
             heartbeat: Some(file),

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::{
     reader::{Line, LineEnd, Lines, ReadError, Recording},
     recorder::{Recorder, RecordingError},
-    tape::Opened,
+    tape::{Opened, STDOUT},
 };
 use crate::config::Node;
 use engine::detect::Settings;

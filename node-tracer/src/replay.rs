@@ -18,7 +18,7 @@ mod run;
 
 use std::{
     io::{BufRead, BufReader},
-    path::Path,
+    path::PathBuf,
 };
 
 use self::run::Run;
@@ -39,15 +39,42 @@ const BUFFER: usize = 1 << 20;
 /// Replays recordings one after the other, each as a run of its own, and all
 /// logs as one story. Returns what was found in any.
 pub(crate) fn run(config: &config::Replay) -> anyhow::Result<Outcome> {
+    let tally = Tally::default();
+    let frame = logs::Frame {
+        options: LogOptions {
+            year: config.year,
+            offset: config.utc_offset,
+        },
+        node_name: config.node_name.clone(),
+    };
+    each(&config.files, &frame, &tally, || sinks(config, &tally))
+}
+
+/// The same into sinks of somebody else's, one for each run. What cannot be read
+/// to its end is told as far as it goes.
+pub(crate) fn into_sinks(
+    files: &[PathBuf],
+    mut sink: impl FnMut() -> Box<dyn Sink>,
+) -> anyhow::Result<Outcome> {
+    let tally = Tally::default();
+    each(files, &logs::Frame::default(), &tally, || {
+        Ok(vec![tally.findings(sink())])
+    })
+}
+
+fn each(
+    files: &[PathBuf],
+    frame: &logs::Frame,
+    tally: &Tally,
+    mut sinks: impl FnMut() -> Result<Vec<Box<dyn Sink>>, Failure>,
+) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut failed = Failed::default();
     let mut logs = Vec::new();
-    let tally = Tally::default();
-    let _shown = tally.show(&config.files);
-    let sinks = || sinks(config, &tally);
+    let _shown = tally.show(files);
     // One that may go on in the next file.
     let mut begun: Option<Run> = None;
-    for path in &config.files {
+    for path in files {
         let recording = match Input::open(path, &tally.read) {
             Ok(input) if printed::is_printed(input.beginning()) => {
                 match sinks().and_then(|sinks| printed::run(input, sinks)) {
@@ -108,20 +135,13 @@ pub(crate) fn run(config: &config::Replay) -> anyhow::Result<Outcome> {
         outcome = outcome.max(run.finish()?);
     }
     if !logs.is_empty() {
-        let frame = logs::Frame {
-            options: LogOptions {
-                year: config.year,
-                offset: config.utc_offset,
-            },
-            node_name: config.node_name.clone(),
-        };
-        match sinks().and_then(|sinks| logs::run(logs, &frame, sinks)) {
+        match sinks().and_then(|sinks| logs::run(logs, frame, sinks)) {
             Ok(Replayed::Whole { found }) => outcome = outcome.max(found),
             Ok(Replayed::Unheard { found }) => return unheard(outcome.max(found)),
             Err(failure) => failed.note(failure)?,
         }
     }
-    failed.end(config.files.len())?;
+    failed.end(files.len())?;
     Ok(outcome)
 }
 
@@ -173,26 +193,6 @@ impl Failed {
                 ))
             }
         }
-    }
-}
-
-/// Replays one file into a sink of somebody else's. Returns what was found; a file
-/// that cannot be read to its end is told as far as it goes.
-pub(crate) fn into_sink(path: &Path, sink: Box<dyn Sink>) -> anyhow::Result<Outcome> {
-    let tally = Tally::default();
-    let _shown = tally.show(&[path.to_owned()]);
-    let sink = tally.findings(sink);
-    let told = match Input::open(path, &tally.read) {
-        Ok(input) if printed::is_printed(input.beginning()) => printed::run(input, vec![sink]),
-        Ok(input) if logs::is_recording(input.beginning()) => {
-            recording(input).and_then(|recording| tell(recording, vec![sink]))
-        }
-        Ok(input) => logs::run(vec![input], &logs::Frame::default(), vec![sink]),
-        Err(error) => Err(Failure::Log(error)),
-    };
-    match told {
-        Ok(Replayed::Whole { found } | Replayed::Unheard { found }) => Ok(found),
-        Err(failure) => Err(failure.into()),
     }
 }
 
@@ -257,6 +257,7 @@ fn begin<R: BufRead>(recording: &Recording<R>, sinks: Vec<Box<dyn Sink>>) -> Run
     Run::new(recording.header().clone(), recording.name(), sinks)
 }
 
+#[cfg(any(test, feature = "testing"))]
 fn tell<R: BufRead>(
     mut recording: Recording<R>,
     sinks: Vec<Box<dyn Sink>>,

@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeSet,
     net::IpAddr,
+    path::Path,
     task::Poll,
     time::{Duration, Instant},
 };
@@ -86,6 +87,9 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<Outcome> {
         output::quietly(sink.flush())?;
     }
     outcome::say_not_checked(&config.outputs, &summary.not_checked);
+    if let Some(recorder) = &mut scan.recorder {
+        recorder.hand_on()?;
+    }
     Ok(Outcome::of(summary.worst_open, &summary.not_checked))
 }
 
@@ -258,7 +262,12 @@ impl Scan {
             return Ok(None);
         };
         let left = recorder.end(DISK)?;
-        let path = recorder.path().display();
+        let path = recorder.path();
+        anyhow::ensure!(
+            left == 0 || path != Path::new(recording::STDOUT),
+            "the recording is not whole: {left} lines could not be kept"
+        );
+        let path = path.display();
         Ok((left > 0).then(|| CoverageItem {
             signal: String::from("recording"),
             mechanism: None,

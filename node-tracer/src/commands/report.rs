@@ -1,33 +1,47 @@
-//! `node-tracer report RECORDING -o report.html`: the recording goes through the
-//! same engine as in `replay`, and its page to a file or to standard output.
+//! `node-tracer report RECORDING... -o report.html`: each recording goes through the
+//! same engine as in `replay`, by itself, and the page of all of them to a file or to
+//! standard output.
 
 mod file;
+
+use std::path::PathBuf;
 
 use crate::{
     config,
     outcome::{self, Outcome},
     replay,
 };
-use report::{page::Page, sheet::Pen};
+use event::record::Summary;
+use report::{
+    page::Page,
+    sheet::{Pen, Sheet, joined},
+};
 
-/// Writes the report of a recording. Returns what was found in it.
+/// Writes the report of some recordings. Returns what was found in them.
 pub(crate) fn run(config: &config::Report) -> anyhow::Result<Outcome> {
     let out = file::Out::new(&config.output, config.force)?;
-    let pen = Pen::default();
-    let told = replay::into_sink(&config.recording, Box::new(pen.clone()));
-    let sheet = pen.lift();
+    let (sheet, told) = read(&config.recordings);
     // What was read by then is told all the same; of nothing there is no page.
-    let events = sheet
-        .summary
-        .as_ref()
-        .map(|(_, summary)| summary.events_seen);
-    if events.is_some_and(|events| events > 0 || told.is_ok()) {
+    let is_something = |summary: &Summary| summary.events_seen > 0 || !summary.rules.is_empty();
+    let is_told = sheet.summaries().any(is_something);
+    if is_told || (told.is_ok() && sheet.summaries().next().is_some()) {
         out.write(Page::new(&sheet).html()?.as_bytes())?;
     }
-    if let Some((_, summary)) = &sheet.summary {
-        outcome::say_not_checked(&[], &summary.not_checked);
-    }
+    let not_checked = sheet.summaries().flat_map(|it| it.not_checked.clone());
+    outcome::say_not_checked(&[], &not_checked.collect::<Vec<_>>());
     told
+}
+
+/// What recordings tell, and what was found in them, or why not all were read.
+fn read(recordings: &[PathBuf]) -> (Sheet, anyhow::Result<Outcome>) {
+    let mut pens: Vec<Pen> = Vec::new();
+    let told = replay::into_sinks(recordings, || {
+        let pen = Pen::default();
+        pens.push(pen.clone());
+        Box::new(pen)
+    });
+    let sheets = pens.iter().flat_map(Pen::lift);
+    (joined(sheets.collect()), told)
 }
 
 /// The page of a recording of chance: it is well-formed, has no tag that no
@@ -44,7 +58,9 @@ pub fn fuzz(data: &[u8]) {
     if told.is_none() {
         return;
     }
-    let page = Page::new(&pen.lift()).html().expect("a page is made");
+    let page = Page::new(&joined(pen.lift()))
+        .html()
+        .expect("a page is made");
     assert!(page.len() < 8 << 20, "{} bytes", page.len());
     let hidden = |c: char| c != '\n' && event::wording::escape::is_hidden(c);
     assert!(!page.contains(hidden));

@@ -1,7 +1,8 @@
 //! Recordings, written.
 
 use std::{
-    io,
+    fs::File,
+    io::{self, Seek as _, Write as _},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -52,6 +53,8 @@ pub(crate) struct Recorder {
     tape: Tape,
     /// Lines that nobody was given yet.
     waiting: Batch,
+    /// What is to go to standard output.
+    memory: Option<File>,
 }
 
 impl Recorder {
@@ -77,12 +80,14 @@ impl Recorder {
         stall_threshold: Duration,
     ) -> Result<Self, RecordingError> {
         let path = opened.path.clone();
+        let memory = opened.memory().map_err(|source| failed(&path, source))?;
         let header = Header::new(command, node, stall_threshold);
         match Tape::start(opened, header, limit) {
             Ok(tape) => Ok(Self {
                 path,
                 tape,
                 waiting: Batch::default(),
+                memory,
             }),
             Err(source) => Err(failed(&path, source)),
         }
@@ -141,6 +146,22 @@ impl Recorder {
         self.flush()?;
         let left = self.tape.end(patience);
         left.map_err(|source| self.failed(source))
+    }
+
+    /// Writes one that was kept in memory to standard output, when it has ended.
+    ///
+    /// # Errors
+    /// It cannot be written there.
+    pub(crate) fn hand_on(&mut self) -> Result<(), RecordingError> {
+        let Some(mut memory) = self.memory.take() else {
+            return Ok(());
+        };
+        let mut out = io::stdout().lock();
+        let copied = memory.rewind().and_then(|()| {
+            io::copy(&mut memory, &mut out)?;
+            out.flush()
+        });
+        copied.map_err(|source| failed(Path::new("standard output"), source))
     }
 
     /// Its file, for messages.

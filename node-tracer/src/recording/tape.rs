@@ -36,7 +36,30 @@ pub(crate) struct Opened {
     file: File,
 }
 
+/// Standard output, for a command that does not go on.
+pub(crate) const STDOUT: &str = "-";
+
 impl Opened {
+    /// A recording in memory, to be handed on as a whole at its end: a reader at the
+    /// other end of a slow pipe loses no line.
+    fn in_memory() -> Result<Self, RecordingError> {
+        let path = PathBuf::from(STDOUT);
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        match rustix::fs::memfd_create("recording", flags) {
+            Ok(file) => Ok(Self {
+                path,
+                file: file.into(),
+            }),
+            Err(error) => Err(failed(&path, error.into())),
+        }
+    }
+
+    /// The file of one that is kept in memory.
+    pub(super) fn memory(&self) -> io::Result<Option<File>> {
+        let is_its = self.path == Path::new(STDOUT);
+        is_its.then(|| self.file.try_clone()).transpose()
+    }
+
     /// Makes a new file; one that exists is left alone. A folder gets one of
     /// the time: a service that is started again goes on in the next.
     ///
@@ -44,6 +67,9 @@ impl Opened {
     /// The file, or the one that its older half goes to, is there; or it
     /// cannot be made.
     pub(crate) fn new(path: &Path) -> Result<Self, RecordingError> {
+        if path == Path::new(STDOUT) {
+            return Self::in_memory();
+        }
         let path = match path.is_dir() {
             true => path.join(name(jiff::Timestamp::now())),
             false => path.to_owned(),

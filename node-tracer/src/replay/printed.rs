@@ -4,7 +4,11 @@
 //! What was found is told again as it was told. Nothing is judged anew: a verdict
 //! takes more than what is printed.
 
-use std::{borrow::Cow, collections::BTreeMap, io::BufReader};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    io::BufReader,
+};
 
 use serde::Deserialize;
 
@@ -74,6 +78,8 @@ struct Printed {
     /// What became of each finding of each node.
     findings: BTreeMap<(String, String), (Rule, Severity, State)>,
     not_checked: Vec<NotChecked>,
+    /// Nodes of which it was told what they saw.
+    covered: BTreeSet<String>,
     first: Option<Timestamp>,
     last: Timestamp,
     node: String,
@@ -98,6 +104,7 @@ pub(super) fn run(input: Input, sinks: Vec<Box<dyn Sink>>) -> Result<Replayed, F
         told: Told::default(),
         findings: BTreeMap::new(),
         not_checked: Vec::new(),
+        covered: BTreeSet::new(),
         first: None,
         last: Timestamp::from_nanos(0),
         node: String::new(),
@@ -168,6 +175,10 @@ impl Printed {
         };
         self.first.get_or_insert(frame.time);
         self.last = self.last.max(frame.time);
+        // The journal has findings alone.
+        if matches!(&*frame.kind, "event" | "finding") && !self.covered.contains(&*frame.node) {
+            self.cover(&frame)?;
+        }
         match &*frame.kind {
             "coverage" => self.cover(&frame),
             "event" => match serde_json::from_slice::<Event>(line) {
@@ -206,6 +217,7 @@ impl Printed {
         let mut items = frame.signals.clone();
         items.push(own);
         self.node = frame.node.clone().into_owned();
+        self.covered.insert(self.node.clone());
         self.write(&Record::coverage(&frame.node, frame.time, &items))
     }
 

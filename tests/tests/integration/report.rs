@@ -159,6 +159,101 @@ fn report_of_an_incident_tells_it() -> anyhow::Result<()> {
 }
 
 test!(
+    INCIDENT,
+    report_of_two_nodes_has_one_timeline_and_the_address_that_both_have
+);
+/// A node with a ghost, and then another one, whose pod gets the ghost's address.
+fn report_of_two_nodes_has_one_timeline_and_the_address_that_both_have() -> anyhow::Result<()> {
+    let folder = Scratch::create()?;
+    let file = |name: &str| folder.path().join(name);
+    let trace = |incident: &Incident, node: &str, record: &Path| {
+        let pods = incident.pods_file().display().to_string();
+        let record = record.display().to_string();
+        let options = ["--node-name", node, "--pods", &pods, "--record", &record];
+        Tracer::trace_with(
+            &[&options[..], &["--stall-threshold", "900ms"]].concat(),
+            &[],
+        )
+    };
+    let (one, other) = (file("one.jsonl"), file("other.jsonl"));
+    let mut incident = Incident::new()?;
+    let mut tracer = trace(&incident, "n1", &one)?;
+    let old = incident.start_old_pod()?;
+    tracer.wait_for("the list with the pod", SOON, |record| {
+        is_event(record, "pods-listed") && record["pods"][0]["name"] == old.pod.name.as_str()
+    })?;
+    incident.force_delete()?;
+    tracer.wait_for("the ghost", SOON, |record| {
+        is_finding(record, "ghost-sandbox") && netns_of(record) == Some(old.netns_inode)
+    })?;
+    tracer.stop()?;
+    drop(incident);
+
+    let mut incident = Incident::new()?;
+    let mut tracer = trace(&incident, "n2", &other)?;
+    let new = incident.start_old_pod()?;
+    ensure!(
+        new.address == old.address,
+        "{} is not {}",
+        new.address,
+        old.address
+    );
+    tracer.wait_for("its address", SOON, |record| {
+        is_event(record, "address-added") && netns_of(record) == Some(new.netns_inode)
+    })?;
+    wait::pause(Duration::from_secs(1))?;
+    tracer.stop()?;
+    drop(incident);
+
+    let page = file("page.html");
+    let (one, other) = (one.display().to_string(), other.display().to_string());
+    let missing = file("missing.jsonl").display().to_string();
+    let page_name = page.display().to_string();
+    let written = run(&["report", &one, &missing, &other, "-o", &page_name])?;
+    refused(&written, &["missing.jsonl", "1 of 3 files"])?;
+    let page = fs::read_to_string(&page)?;
+    ensure_sound(&page)?;
+    let (old_name, new_name) = (&old.pod.name, &new.pod.name);
+    for words in [
+        String::from("The same address on several nodes"),
+        format!(
+            "{} is kept on n1 by shop/{old_name} (deleted), and shop/{new_name} on n2 got it at ",
+            old.address
+        ),
+        String::from("Whether both are in one network is not known."),
+        format!("whether shop/{old_name} (deleted) still had it then: the recording of n1 ends"),
+        String::from("clock of n2: not compared with n1"),
+        format!("shop/{old_name} on n1"),
+        format!("shop/{new_name} on n2"),
+    ] {
+        ensure!(
+            page.contains(&words),
+            "{words:?} is not in the page: {}",
+            story(&page)
+        );
+    }
+    Ok(())
+}
+
+test!(&[Need::Root, Need::Tracer], scan_hands_its_recording_on);
+fn scan_hands_its_recording_on() -> anyhow::Result<()> {
+    let folder = Scratch::create()?;
+    let (path, page) = (folder.path().join("n.jsonl"), folder.path().join("n.html"));
+    let scanned = run(&["scan", "--cri", "none", "--pods", "none", "--record", "-"])?;
+    let text = String::from_utf8(scanned.stdout)?;
+    let last = text.lines().last().unwrap_or_default();
+    ensure!(last.contains("\"type\":\"ended\""), "{last}");
+    fs::write(&path, text)?;
+    let written = report(&path, &page, &[])?;
+    ensure!(
+        written.status.code() == scanned.status.code(),
+        "{}",
+        written.status
+    );
+    refused(&run(&["trace", "--record", "-"])?, &["scan --record -"])
+}
+
+test!(
     &[Need::Root, Need::Tracer],
     report_of_a_scan_says_what_was_seen
 );

@@ -96,10 +96,11 @@ pub enum Command {
         node-tracer replay -o json run.jsonl | jq 'select(.type == \"finding\")'\n  \
         ssh worker-3 cat /var/tmp/run.jsonl | node-tracer replay -")]
     Replay(Replay),
-    /// A recorded run as one page, to hand on: the story, a timeline, the
+    /// Recorded runs as one page, to hand on: the story, a timeline, the
     /// evidence, and what was not seen
     #[command(after_help = "Examples:\n  \
         node-tracer report run.jsonl -o report.html\n  \
+        node-tracer report n1.jsonl n2.jsonl -o report.html      # two nodes, one timeline\n  \
         ssh worker-3 cat run.jsonl | node-tracer report - -o report.html")]
     Report(Report),
     /// What this node lets the tool see, by which mechanism, and what is
@@ -370,8 +371,12 @@ pub struct Report {
     /// What trace --record or scan --record has written, what the journal has of
     /// node-tracer (journalctl -t node-tracer -o json --all), or a log; - for
     /// standard input
-    #[arg(value_name = "RECORDING")]
-    pub recording: PathBuf,
+    ///
+    /// Of several nodes too: each recording is evaluated by itself, and the page has
+    /// one timeline, the addresses that several nodes have, and how far the nodes'
+    /// clocks are apart, as far as the recordings tell.
+    #[arg(value_name = "RECORDING", required = true)]
+    pub recordings: Vec<PathBuf>,
     /// The page, one HTML file that needs nothing else; - for standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
@@ -451,6 +456,7 @@ pub struct Stall {
 pub struct Recording {
     /// Write every event to a file, for replay; it must not exist
     ///
+    /// scan --record - writes the recording to standard output, and nothing else.
     /// In a folder, to a new file each time, named after the time. At half of
     /// --record-limit it goes on in a new file, and FILE.1 is the one before:
     /// replay FILE.1 FILE reads both.

@@ -293,6 +293,23 @@ pub enum Phase {
 }
 
 impl Finding {
+    /// Tells all its times by another clock; what it says in words stays as it is.
+    pub fn change_clock(&mut self, to: &dyn Fn(Timestamp) -> Timestamp) {
+        self.since = to(self.since);
+        for claim in &mut self.evidence {
+            claim.at = to(claim.at);
+        }
+        for holder in &mut self.holders {
+            if let Holder::Task { since, .. } = holder {
+                *since = since.map(to);
+            }
+        }
+        for reserved in &mut self.detail.reservations {
+            reserved.reserved = reserved.reserved.map(to);
+        }
+        self.detail.due = self.detail.due.map(to);
+    }
+
     /// The incident that it belongs to; by itself it is one of its own.
     pub fn incident(&self) -> &str {
         self.detail.incident.as_ref().unwrap_or(&self.id)

@@ -1,13 +1,16 @@
 //! `kubectl node-tracer`: one question to the tracers of all nodes. kubectl
 //! carries it, with the caller's own rights: `get pods` and `get nodes`, and
-//! `exec` in the DaemonSet's pods. Nothing is written anywhere.
+//! `exec` in the DaemonSet's pods. Nothing is written anywhere but the page of a
+//! report.
 
 mod answer;
 mod kubectl;
+mod page;
 mod question;
 mod text;
 
 use std::io::{self, Write as _};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -85,6 +88,22 @@ enum Command {
         #[arg(long, conflicts_with = "node")]
         all_nodes: bool,
     },
+    /// What nodes see now, as one page
+    ///
+    /// Each node takes one look (node-tracer scan), and the page is made here by the
+    /// node-tracer beside this plugin, or in PATH. A node that does not answer is
+    /// named on standard error.
+    Report {
+        /// These nodes; of several the page has one timeline
+        #[arg(long, value_name = "NODE", required = true)]
+        node: Vec<String>,
+        /// The page, one HTML file; otherwise it goes to standard output
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+        /// Replace the file if it is there
+        #[arg(long, requires = "out")]
+        force: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -113,6 +132,9 @@ fn run(cli: &Cli) -> anyhow::Result<u8> {
         Command::Explain { subject, node, .. } => {
             let in_words = matches!(common.output, Output::Text);
             tracers.explain(subject, node, in_words)?
+        }
+        Command::Report { node, out, force } => {
+            return page::write(&tracers, node, out.as_deref(), *force);
         }
     };
     let printed = match common.output {

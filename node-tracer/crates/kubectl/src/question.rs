@@ -13,6 +13,9 @@ use crate::kubectl::{Kubectl, progress, side_by_side};
 /// Nodes that are asked at once: each is a stream through the API server.
 const AT_A_TIME: usize = 50;
 
+/// What each node printed, and why that may be not all; or why nothing.
+pub(crate) type Answers = Vec<(String, Result<(String, String), String>)>;
+
 /// The tracers of a cluster.
 pub(crate) struct Tracers<'a> {
     pub(crate) kubectl: &'a Kubectl,
@@ -101,8 +104,22 @@ impl Tracers<'_> {
 
     /// Puts a question to the tracers of these nodes, or of all.
     fn ask(&self, nodes: &[String], question: &[&str]) -> anyhow::Result<Answer> {
-        let tracers = self.tracers().context("find the tracers' pods")?;
         let mut answer = Answer::default();
+        for (node, answered) in self.each(nodes, question)? {
+            let failed = match answered {
+                Ok((lines, _)) if answer.take(&node, &lines) => continue,
+                Ok((_, why)) => why,
+                Err(why) => why,
+            };
+            answer.unknown.insert(node, failed);
+        }
+        answer.sort();
+        Ok(answer)
+    }
+
+    /// What each printed, and why that may be not all; or why it printed nothing.
+    pub(crate) fn each(&self, nodes: &[String], question: &[&str]) -> anyhow::Result<Answers> {
+        let tracers = self.tracers().context("find the tracers' pods")?;
         let nodes = match nodes {
             [] => self.nodes(&tracers).context("list the nodes")?,
             nodes => nodes.to_vec(),
@@ -121,16 +138,7 @@ impl Tracers<'_> {
         let show = |done| progress(&format!("{done} of {all} nodes"));
         let answers = side_by_side(&nodes, AT_A_TIME, ask, show);
         progress("");
-        for (node, answered) in nodes.iter().zip(answers) {
-            let failed = match answered {
-                Ok((lines, _)) if answer.take(node, &lines) => continue,
-                Ok((_, why)) => why,
-                Err(why) => why,
-            };
-            answer.unknown.insert(node.clone(), failed);
-        }
-        answer.sort();
-        Ok(answer)
+        Ok(nodes.into_iter().zip(answers).collect())
     }
 
     /// What one printed, and why that may be not all.

@@ -35,6 +35,8 @@ pub struct History {
     pub others: Vec<Evidence>,
     /// Steps and claims that are not kept.
     pub left_out: u64,
+    /// Which of the page's recordings tells it.
+    pub part: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +70,7 @@ impl Findings {
             steps: Vec::new(),
             others: Vec::new(),
             left_out: 0,
+            part: 0,
         };
         history.told(finding, state, at);
         self.all.insert(finding.id.clone(), history);
@@ -78,6 +81,37 @@ impl Findings {
         let mut all: Vec<&History> = self.all.values().collect();
         all.order_by_key(|history| history.order());
         all
+    }
+
+    /// All are of one of the page's recordings.
+    pub(super) fn be_of(&mut self, part: usize) {
+        for history in self.all.values_mut() {
+            history.part = part;
+        }
+    }
+
+    /// Tells all times by another clock. What is said in words stays as it was said.
+    pub(super) fn change_clock(&mut self, to: &dyn Fn(Timestamp) -> Timestamp) {
+        for history in self.all.values_mut() {
+            history.opened = to(history.opened);
+            history.resolved = history.resolved.map(to);
+            for step in &mut history.steps {
+                step.at = to(step.at);
+            }
+            for claim in &mut history.others {
+                claim.at = to(claim.at);
+            }
+            history.worst.change_clock(to);
+        }
+    }
+
+    /// Takes in those of another recording. Nodes may call different findings the
+    /// same.
+    pub(super) fn join(&mut self, other: Self) {
+        let all = other.all.into_iter();
+        let all = all.map(|(id, history)| (format!("{id} {}", history.part), history));
+        self.all.extend(all);
+        self.left_out += other.left_out;
     }
 
     /// How many are not kept.

@@ -52,9 +52,13 @@ pub struct Lanes {
     host: Option<Netns>,
     /// What happened on the node outside of all sandboxes.
     node: Lane,
+    /// The same of further recordings.
+    nodes: Vec<Lane>,
     /// For whom each address was last reserved.
     reserved: BTreeMap<IpAddr, Option<ReservationHolder>>,
     pods: Option<String>,
+    /// The same of further recordings.
+    pods_of: BTreeMap<usize, String>,
     /// Lanes that had to make room, or found none.
     left_out: u64,
 }
@@ -69,9 +73,38 @@ impl Lanes {
         self.lanes.iter().map(|(serial, lane)| (*serial, lane))
     }
 
-    /// What happened outside of all sandboxes.
-    pub fn node(&self) -> &Lane {
-        &self.node
+    /// What happened outside of all sandboxes, of each recording.
+    pub fn nodes(&self) -> impl Iterator<Item = &Lane> {
+        [&self.node].into_iter().chain(&self.nodes)
+    }
+
+    /// All are of one of the page's recordings.
+    pub(super) fn be_of(&mut self, part: usize) {
+        self.node.part = part;
+        for lane in self.lanes.values_mut() {
+            lane.part = part;
+        }
+    }
+
+    /// Tells all times by another clock.
+    pub(super) fn change_clock(&mut self, to: &dyn Fn(Timestamp) -> Timestamp) {
+        for lane in self.lanes.values_mut().chain([&mut self.node]) {
+            lane.change_clock(to);
+        }
+    }
+
+    /// Takes in those of another recording, when both have been read to the end.
+    pub(super) fn join(&mut self, other: Self) {
+        let from = self.next;
+        let lanes = other.lanes.into_iter();
+        let lanes = lanes.map(|(serial, lane)| (Serial(from + serial.0), lane));
+        self.lanes.extend(lanes);
+        self.next += other.next;
+        self.left_out += other.left_out;
+        let pods = other.pods.map(|pods| (other.node.part, pods));
+        self.pods_of.extend(pods);
+        self.nodes.push(other.node);
+        self.nodes.extend(other.nodes);
     }
 
     /// Lanes that are not kept.
@@ -80,8 +113,12 @@ impl Lanes {
     }
 
     /// Who lists pods: `pods.json`, `API server`.
-    pub fn pods(&self) -> &str {
-        let name = self.pods.as_deref().unwrap_or("the list of pods");
+    pub fn pods(&self, part: usize) -> &str {
+        let name = match part {
+            0 => self.pods.as_deref(),
+            part => self.pods_of.get(&part).map(String::as_str),
+        };
+        let name = name.unwrap_or("the list of pods");
         name.rsplit('/').next().unwrap_or(name)
     }
 

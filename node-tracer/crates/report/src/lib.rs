@@ -10,6 +10,7 @@
 //! | [`sheet`] | takes the run in: a sink |
 //! | [`lanes`], [`history`] | sandboxes and findings over time |
 //! | [`incident`] | which of them belong together |
+//! | [`shared`], [`clocks`] | addresses that sandboxes of several nodes have, and how far the nodes' clocks are apart |
 //! | [`narrative`], [`prose`] | the incident in words |
 //! | [`timeline`], [`axis`] | the incident as a drawing |
 //! | [`page`], [`shown`] | what the template is given |
@@ -21,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 pub mod axis;
+pub mod clocks;
 pub mod history;
 pub mod incident;
 pub mod lanes;
@@ -29,6 +31,7 @@ pub mod narrative;
 pub mod outline;
 pub mod page;
 pub mod prose;
+pub mod shared;
 pub mod sheet;
 pub mod shown;
 pub mod timeline;

@@ -87,10 +87,9 @@ pub fn verdict(sheet: &Sheet, incidents: &[Incident<'_>]) -> Shown {
         worst.is_some_and(|history| history.worst.severity > Severity::Info)
     });
     let Some(incident) = worst else {
-        let blind = sheet
-            .coverage
-            .iter()
-            .filter(|item| item.mechanism.is_none());
+        let parts = 0..sheet.parts.len().max(1);
+        let items = parts.flat_map(|part| sheet.coverage_of(part));
+        let blind = items.filter(|item| item.mechanism.is_none());
         let blind = match blind.count() {
             0 => String::new(),
             number => format!("; incomplete: {} could not", counted(number, "source")),
@@ -99,7 +98,10 @@ pub fn verdict(sheet: &Sheet, incidents: &[Incident<'_>]) -> Shown {
             "Nothing of severity warning or above was found{blind}."
         ));
     };
-    let sentence = twice(sheet, incident).or_else(|| kept(sheet, incident));
+    let sentence = twice(sheet, incident).or_else(|| match incident.shared.first() {
+        Some(one) => one.sentence(sheet),
+        None => kept(sheet, incident),
+    });
     let others = incidents.iter().filter(|it| {
         let worst = it.worst();
         worst.is_some_and(|history| history.worst.severity > Severity::Info)
@@ -117,15 +119,19 @@ pub fn verdict(sheet: &Sheet, incidents: &[Incident<'_>]) -> Shown {
             Some(at) => format!("It was over at {}.", narrator.moment(at)),
             None => String::from("It was still so at the end of the recording."),
         };
-        format!("{}. {until}", history.worst.title)
+        let node = match sheet.has_nodes() {
+            true => format!("{}: ", sheet.node_of(history.part)),
+            false => String::new(),
+        };
+        format!("{node}{}. {until}", history.worst.title)
     });
     Shown::new(format!("{sentence}{others}"))
 }
 
 /// Of an address that two had.
 fn twice(sheet: &Sheet, incident: &Incident<'_>) -> Option<String> {
-    let conflicts = incident.conflicts(&sheet.lanes);
-    let conflict = conflicts.first()?;
+    let conflicts = incident.conflicts(sheet);
+    let conflict = conflicts.iter().find(|conflict| conflict.certain)?;
     let narrator = Narrator::new(sheet);
     let mut names: Vec<String> = Vec::new();
     for lane in conflict.lanes.iter().filter_map(|it| sheet.lanes.get(*it)) {
@@ -173,7 +179,11 @@ fn kept(sheet: &Sheet, incident: &Incident<'_>) -> Option<String> {
         ),
         None => String::new(),
     };
+    let node = match sheet.has_nodes() {
+        true => format!(" on {}", sheet.node_of(ghost.part)),
+        false => String::new(),
+    };
     Some(format!(
-        "The deleted pod {pod} kept {address} {until}{armed}."
+        "The deleted pod {pod} kept {address}{node} {until}{armed}."
     ))
 }

@@ -3,18 +3,22 @@
 mod command;
 mod parts;
 
+use std::collections::BTreeMap;
+
 use askama::Template;
 
-use self::parts::{CallView, CoverageView, FindingView, calls, coverage, finding};
+use self::parts::{CallView, CoverageView, FindingView, PartView, calls, coverage, finding, parts};
 use super::{
     incident::incidents,
     narrative::{Chapter, MAX_CHAPTERS, chapters, verdict},
     prose::date,
+    shared::{SharedView, view},
     sheet::Sheet,
     shown::Shown,
     timeline::{Timeline, timeline},
 };
 use event::{
+    clock::Timestamp,
     finding::Severity,
     wording::{
         duration::length,
@@ -36,6 +40,12 @@ pub struct Page {
     facts: Vec<(&'static str, Shown)>,
     /// `2 critical`, `1 warning`
     counts: Vec<(&'static str, String)>,
+    /// Addresses that sandboxes of several nodes have.
+    shared: Vec<SharedView>,
+    /// The recordings, if there are several.
+    parts: Vec<PartView>,
+    /// They are of different nodes.
+    has_nodes: bool,
     chapters: Vec<Chapter>,
     timeline: Timeline,
     findings: Vec<FindingView>,
@@ -52,15 +62,17 @@ pub struct Page {
 
 impl Page {
     pub fn new(sheet: &Sheet) -> Self {
-        let incidents = incidents(&sheet.findings, &sheet.lanes);
+        let incidents = incidents(sheet);
         let calendar = sheet.calendar();
         let all = sheet.findings.worst_first();
         let worst = all.first().map(|history| history.worst.severity);
         let timeline = timeline(sheet, &incidents);
         let (calls, more_calls) = calls(sheet, &incidents, &calendar);
-        let summary = sheet.summary.as_ref().map(|(_, summary)| summary);
-        let losses = summary.into_iter().flat_map(|summary| &summary.events_lost);
-        let unknown = summary.into_iter().flat_map(|summary| &summary.unknown);
+        let mut losses: BTreeMap<&str, u64> = BTreeMap::new();
+        for (cause, count) in sheet.summaries().flat_map(|it| &it.events_lost) {
+            *losses.entry(cause).or_default() += count;
+        }
+        let unknown = sheet.summaries().flat_map(|summary| &summary.unknown);
         let more_findings =
             all.len().saturating_sub(MAX_FINDINGS) as u64 + sheet.findings.left_out();
         let mut left_out = Vec::new();
@@ -94,7 +106,17 @@ impl Page {
             "sandbox",
             "forgotten while the recording was read, as there were too many",
         );
+        cut(
+            sheet.left_out,
+            "record",
+            "of more nodes than one input may have",
+        );
+        let shared = incidents.iter().flat_map(|incident| &incident.shared);
+        let shared = shared.map(|one| view(sheet, one)).collect();
         Self {
+            shared,
+            parts: parts(sheet),
+            has_nodes: sheet.has_nodes(),
             node: Shown::new(&sheet.node),
             class: class(worst),
             verdict: verdict(sheet, &incidents),
@@ -104,12 +126,13 @@ impl Page {
             findings: all
                 .iter()
                 .take(MAX_FINDINGS)
-                .map(|it| finding(it, &calendar))
+                .map(|it| finding(sheet, it, &calendar))
                 .collect(),
             calls,
             coverage: coverage(sheet),
             losses: losses
-                .map(|(cause, count)| (Shown::new(cause), *count))
+                .into_iter()
+                .map(|(cause, count)| (Shown::new(cause), count))
                 .collect(),
             unknown: unknown.map(Shown::new).collect(),
             left_out,
@@ -131,20 +154,32 @@ fn class(severity: Option<Severity>) -> &'static str {
     }
 }
 
-fn facts(sheet: &Sheet) -> Vec<(&'static str, Shown)> {
-    let mut facts = vec![("Node", Shown::new(&sheet.node))];
-    let began = sheet.began();
+/// From when to when, and how long.
+fn times(began: Timestamp, ended: Timestamp) -> String {
     let from = format!("{} {}", date(began), began.time_of_day());
+    let to = match date(ended) == date(began) {
+        true => ended.time_of_day(),
+        false => format!("{} {}", date(ended), ended.time_of_day()),
+    };
+    format!("{from} to {to} ({})", length(ended.since(began)))
+}
+
+fn facts(sheet: &Sheet) -> Vec<(&'static str, Shown)> {
+    let label = match sheet.has_nodes() {
+        true => "Nodes",
+        false => "Node",
+    };
+    let mut facts = vec![(label, Shown::new(&sheet.node))];
+    let began = sheet.began();
     match &sheet.summary {
-        Some((ended, _)) => {
-            let to = match date(*ended) == date(began) {
-                true => ended.time_of_day(),
-                false => format!("{} {}", date(*ended), ended.time_of_day()),
-            };
-            let took = length(ended.since(began));
-            facts.push(("Time, UTC", Shown::new(format!("{from} to {to} ({took})"))));
+        None if sheet.parts.is_empty() => {
+            let from = format!("from {} {}", date(began), began.time_of_day());
+            facts.push(("Time, UTC", Shown::new(from)));
         }
-        None => facts.push(("Time, UTC", Shown::new(format!("from {from}")))),
+        _ => {
+            let times = times(began, sheet.ended());
+            facts.push(("Time, UTC", Shown::new(times)));
+        }
     }
     let own = sheet
         .coverage
@@ -153,12 +188,18 @@ fn facts(sheet: &Sheet) -> Vec<(&'static str, Shown)> {
     if let Some(own) = own.and_then(|item| item.mechanism.as_ref()) {
         facts.push(("Recording", Shown::new(own)));
     }
-    if let Some((_, summary)) = &sheet.summary {
-        let lost = match total(summary.events_lost.values()) {
+    if !sheet.parts.is_empty() {
+        let recordings = counted(sheet.parts.len(), "recording");
+        facts.push(("Made of", Shown::new(recordings)));
+    }
+    if sheet.summaries().next().is_some() {
+        let lost = sheet.summaries().flat_map(|it| it.events_lost.values());
+        let lost = match total(lost) {
             0 => String::from("none lost"),
             lost => format!("{lost} lost"),
         };
-        let seen = summary.events_seen as usize;
+        let seen: u64 = sheet.summaries().map(|it| it.events_seen).sum();
+        let seen = seen as usize;
         facts.push((
             "Events",
             Shown::new(format!("{}, {lost}", counted(seen, "event"))),

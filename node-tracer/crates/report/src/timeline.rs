@@ -64,6 +64,8 @@ pub struct Timeline {
     pub left_out: usize,
     /// Nothing was found about those that are drawn.
     pub quiet: bool,
+    /// How far times of different nodes can be compared.
+    pub clocks: Vec<Shown>,
 }
 
 /// Lanes that stand together.
@@ -131,7 +133,7 @@ struct Canvas<'a> {
     axis: Axis,
     calendar: Calendar,
     narrator: Narrator<'a>,
-    end: Timestamp,
+    sheet: &'a Sheet,
 }
 
 /// Draws what was found; or, if that was nothing, what happened.
@@ -144,7 +146,7 @@ pub fn timeline(sheet: &Sheet, incidents: &[Incident<'_>]) -> Timeline {
         room -= lanes.len();
         left_out += incident.lanes.len() - lanes.len();
         if !lanes.is_empty() {
-            chosen.push((lanes, incident.conflicts(&sheet.lanes)));
+            chosen.push((lanes, incident.conflicts(sheet)));
         }
     }
     let all = sheet.lanes.all().filter(|(_, lane)| lane.is_sandbox());
@@ -191,17 +193,18 @@ fn draw(
 ) -> Timeline {
     let lanes = chosen.iter().flat_map(|(lanes, _)| lanes);
     let lanes: Vec<&Lane> = lanes.filter_map(|it| sheet.lanes.get(*it)).collect();
-    let node = sheet.lanes.node();
+    let parts = sheet.parts.iter();
     let moments: Vec<Timestamp> = lanes
         .iter()
         .flat_map(|lane| lane.moments())
-        .chain(node.moments())
+        .chain(sheet.lanes.nodes().flat_map(Lane::moments))
         .chain([sheet.began(), sheet.ended()])
+        .chain(parts.flat_map(|part| [part.began, part.ended]))
         .collect();
     let canvas = Canvas {
         calendar: sheet.calendar(),
         narrator: Narrator::new(sheet),
-        end: sheet.ended(),
+        sheet,
         axis: Axis::new(moments),
     };
     let mut groups = Vec::new();
@@ -210,19 +213,21 @@ fn draw(
             groups.push(canvas.group(sheet, part, conflicts));
         }
     }
-    if !node.marks.is_empty() || !node.stalls.is_empty() {
+    for node in sheet.lanes.nodes() {
+        if node.marks.is_empty() && node.stalls.is_empty() {
+            continue;
+        }
+        let name = match sheet.has_nodes() {
+            true => format!("Node {} itself", sheet.node_of(node.part)),
+            false => String::from("The node itself"),
+        };
         let mut group = Group {
             height: AXIS,
             top: AXIS,
             lanes: Vec::new(),
             bands: Vec::new(),
         };
-        canvas.lane(
-            &mut group,
-            node,
-            Shown::new("The node itself"),
-            Shown::default(),
-        );
+        canvas.lane(&mut group, node, Shown::new(name), Shown::default());
         groups.push(group);
     }
     Timeline {
@@ -237,7 +242,21 @@ fn draw(
         cuts: canvas.axis.cuts().into_iter().map(CutView::from).collect(),
         left_out,
         quiet,
+        clocks: clocks(sheet),
     }
+}
+
+/// What the order of moments of different nodes is worth.
+fn clocks(sheet: &Sheet) -> Vec<Shown> {
+    let Some(first) = sheet.parts.first().filter(|_| sheet.has_nodes()) else {
+        return Vec::new();
+    };
+    let others = sheet.parts.iter().filter(|part| part.node != first.node);
+    let told =
+        others.map(|part| format!("clock of {}: {}", part.node, part.clock.words(&first.node)));
+    let mut told: Vec<Shown> = told.map(Shown::new).collect();
+    told.dedup();
+    told
 }
 
 impl Canvas<'_> {
@@ -312,7 +331,7 @@ impl Canvas<'_> {
     }
 
     fn band(&self, conflict: &Conflict, y: u32, height: u32) -> Band {
-        let (x, width) = self.span(Some(conflict.from), conflict.to);
+        let (x, width) = self.drawn(Some(conflict.from), conflict.to);
         let until = match conflict.to {
             Some(to) => format!(
                 "until {} ({})",
@@ -328,21 +347,39 @@ impl Canvas<'_> {
             y,
             height,
             title: Shown::new(format!(
-                "conflict: both have {} from {from} {until}",
+                "{}both have {} from {from} {until}",
+                match conflict.certain {
+                    true => "conflict: ",
+                    false => "",
+                },
                 conflict.address
             )),
         }
     }
 
-    /// From where to where; what is open goes to the end of the drawing.
-    fn span(&self, from: Option<Timestamp>, to: Option<Timestamp>) -> (Percent, Percent) {
+    /// From where to where; what is open goes to the ends of its recording.
+    fn span(
+        &self,
+        lane: &Lane,
+        from: Option<Timestamp>,
+        to: Option<Timestamp>,
+    ) -> (Percent, Percent) {
+        let is_part = !self.sheet.parts.is_empty();
+        let began = is_part.then(|| self.sheet.began_of(lane));
+        let ended = is_part.then(|| self.sheet.ended_of(lane));
+        self.drawn(from.or(began), to.or(ended))
+    }
+
+    /// The same; what is open goes to the end of the drawing.
+    fn drawn(&self, from: Option<Timestamp>, to: Option<Timestamp>) -> (Percent, Percent) {
         let left = from.map_or(0.0, |from| self.axis.x(from));
         let right = to.map_or(100.0, |to| self.axis.x(to));
         (Percent(left), Percent((right - left).max(0.25)))
     }
 
     /// From when to when, and how long, in words.
-    fn lasted(&self, from: Option<Timestamp>, to: Option<Timestamp>) -> String {
+    fn lasted(&self, lane: &Lane, from: Option<Timestamp>, to: Option<Timestamp>) -> String {
+        let ended = self.sheet.ended_of(lane);
         let begin = match from {
             Some(from) => format!("from {}", self.calendar.moment(from)),
             None => String::from("from before the recording"),
@@ -351,7 +388,7 @@ impl Canvas<'_> {
             Some(to) => format!("until {}", self.calendar.moment(to)),
             None => String::from("to the end of the recording"),
         };
-        match from.map(|from| length(to.unwrap_or(self.end).since(from))) {
+        match from.map(|from| length(to.unwrap_or(ended).since(from))) {
             Some(length) => format!("{begin} {end} ({length})"),
             None => format!("{begin} {end}"),
         }

@@ -3,15 +3,12 @@
 use std::{fs, path::PathBuf};
 
 mod narrative;
+mod nodes;
 mod timeline;
 
-use crate::{recording::Marker, replay};
+use crate::recording::Marker;
 use event::{CniCall, Event, Task, What, record::CoverageItem, testing::*};
-use report::{
-    outline::outline,
-    page::Page,
-    sheet::{Pen, Sheet},
-};
+use report::{outline::outline, page::Page, sheet::Sheet};
 
 /// What a recording of these events makes, with a tick each second.
 pub(super) fn sheet(events: &[Event], end: i64) -> Sheet {
@@ -22,10 +19,9 @@ fn sheet_of(lines: &[String]) -> Sheet {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.jsonl");
     fs::write(&path, lines.join("\n") + "\n").unwrap();
-    let pen = Pen::default();
-    // Whether something was found is asked elsewhere.
-    let _ = replay::into_sink(&path, Box::new(pen.clone())).unwrap();
-    let mut sheet = pen.lift();
+    let (mut sheet, told) = super::read(std::slice::from_ref(&path));
+    // What was found is asked elsewhere.
+    let _ = told.unwrap();
     for item in &mut sheet.coverage {
         let name = path.display().to_string();
         item.mechanism = item
@@ -37,9 +33,13 @@ fn sheet_of(lines: &[String]) -> Sheet {
 }
 
 fn lines(command: &str, events: &[Event], end: i64) -> Vec<String> {
+    lines_of(("node-1", "boot"), command, events, end)
+}
+
+fn lines_of((node, boot): (&str, &str), command: &str, events: &[Event], end: i64) -> Vec<String> {
     let header = serde_json::json!({
-        "schema": "node-tracer/1", "type": "recording", "time": s(0), "node": "node-1",
-        "boot_id": "boot", "stall_threshold_ms": 5000, "command": command, "version": "0.1.0",
+        "schema": "node-tracer/1", "type": "recording", "time": s(0), "node": node,
+        "boot_id": boot, "stall_threshold_ms": 5000, "command": command, "version": "0.1.0",
     });
     let seen = |signal: &str, mechanism: Option<&str>| CoverageItem {
         signal: signal.to_owned(),

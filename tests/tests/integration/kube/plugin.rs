@@ -91,6 +91,17 @@ fn kube_plugin_asks_all_nodes_and_says_which_did_not_answer() -> anyhow::Result<
             .iter()
             .all(|it| explained.contains(it));
         ensure!(is_whole, "{explained}");
+        let report = ask(&format!(
+            "report --node {name} --node n2 --out {FOLDER}/page.html"
+        ))?;
+        ensure!(report.contains("n2: no tracer runs there"), "{report}");
+        let page = kube.node().host_path(&format!("{FOLDER}/page.html"));
+        let text = fs::read_to_string(&page)?;
+        ensure!(
+            text.contains("default/stuck") && text.contains("default/reborn"),
+            "the page does not tell the incident"
+        );
+        fs::remove_file(page)?;
     }
     incident.release()
 }

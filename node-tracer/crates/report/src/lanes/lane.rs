@@ -42,6 +42,8 @@ pub struct Lane {
     pub named: BTreeSet<String>,
     /// When it was last heard of.
     pub last: Option<Timestamp>,
+    /// Which of the page's recordings it is of.
+    pub part: usize,
     /// What did not fit.
     pub left_out: u64,
 }
@@ -308,6 +310,38 @@ impl Lane {
         let stalls = self.stalls.iter();
         let stalls = stalls.flat_map(|stall| [Some(stall.since), stall.until]);
         own.chain(marks).chain(held).chain(stalls.flatten())
+    }
+
+    /// Tells all its times by another clock.
+    pub fn change_clock(&mut self, to: &dyn Fn(Timestamp) -> Timestamp) {
+        let own = [
+            &mut self.created,
+            &mut self.dying,
+            &mut self.gone,
+            &mut self.terminating,
+            &mut self.last,
+        ];
+        let held = self.held.iter_mut();
+        let held = held.flat_map(|held| [&mut held.since, &mut held.until]);
+        let stalls = self.stalls.iter_mut();
+        let stalls: Vec<_> = stalls.map(|it| (&mut it.since, &mut it.until)).collect();
+        let calls: Vec<_> = self.calls.iter_mut().collect();
+        for at in own.into_iter().chain(held) {
+            *at = at.map(to);
+        }
+        for (since, until) in stalls {
+            *since = to(*since);
+            *until = until.map(to);
+        }
+        for call in calls {
+            call.began = to(call.began);
+            if let Some(end) = &mut call.ended {
+                end.at = to(end.at);
+            }
+        }
+        for mark in &mut self.marks {
+            mark.at = to(mark.at);
+        }
     }
 
     /// Takes in what was known by the sandbox's ID alone.

@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use super::super::{
     incident::Incident,
-    lanes::{Held, Lane, Lanes, Mark, MarkKind, Serial, Stall},
+    lanes::{Held, Lane, Mark, MarkKind, Serial, Stall},
+    sheet::Sheet,
 };
 use event::clock::Timestamp;
 use event::order::Order as _;
@@ -69,11 +70,8 @@ impl Passage<'_> {
 }
 
 /// Everything there is to tell of an incident, in order.
-pub(super) fn items<'a>(
-    lanes: &'a Lanes,
-    incident: &Incident<'_>,
-    began: Timestamp,
-) -> Vec<Item<'a>> {
+pub(super) fn items<'a>(sheet: &'a Sheet, incident: &Incident<'_>) -> Vec<Item<'a>> {
+    let lanes = &sheet.lanes;
     let mut items = Vec::new();
     let mut failures: BTreeMap<(String, MarkKind), usize> = BTreeMap::new();
     // Sandboxes of each pod: whose is told first, how many more, until when.
@@ -84,7 +82,13 @@ pub(super) fn items<'a>(
             continue;
         };
         let begin = items.len();
-        of_lane(*serial, lane, began, &mut failures, &mut items);
+        of_lane(
+            *serial,
+            lane,
+            sheet.began_of(lane),
+            &mut failures,
+            &mut items,
+        );
         let Some(pod) = &lane.pod else { continue };
         let known = of_pods.entry(pod.label()).or_insert((*serial, 0, None));
         if many && known.0 != *serial && is_ordinary(&items[begin..]) {
@@ -100,7 +104,7 @@ pub(super) fn items<'a>(
             items.push(Item { at, serial, what });
         }
     }
-    for conflict in incident.conflicts(lanes) {
+    for conflict in incident.conflicts(sheet) {
         let Some(to) = conflict.to else { continue };
         let [one, other] = conflict.lanes;
         for (serial, rest) in [(one, other), (other, one)] {

@@ -17,6 +17,14 @@ use event::{
 impl Narrator<'_> {
     /// Whose a lane is, in short.
     pub fn whose(&self, lane: &Lane) -> String {
+        let whose = self.pod_or_sandbox(lane);
+        match self.sheet.has_nodes() {
+            true => format!("{whose} on {}", self.sheet.node_of(lane.part)),
+            false => whose,
+        }
+    }
+
+    fn pod_or_sandbox(&self, lane: &Lane) -> String {
         match (&lane.pod, &lane.sandbox_id, lane.netns) {
             (Some(pod), ..) if pod.name.is_some() => pod.label(),
             (_, Some(id), _) => format!("sandbox {}", short_id(id)),
@@ -58,9 +66,13 @@ impl Narrator<'_> {
             Some(pod) => prose.say(" of pod ").name(pod_word(pod)),
             None => prose,
         };
-        match netns.filter(|_| new && (id.is_some() || lane.pod.is_some())) {
+        let prose = match netns.filter(|_| new && (id.is_some() || lane.pod.is_some())) {
             Some(netns) => prose.say(format!(" ({netns})")),
             None => prose,
+        };
+        match new && self.sheet.has_nodes() {
+            true => prose.say(" on ").name(self.sheet.node_of(lane.part)),
+            false => prose,
         }
     }
 }

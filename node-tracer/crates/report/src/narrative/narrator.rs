@@ -28,10 +28,11 @@ const ORDINARY: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub struct Narrator<'a> {
-    sheet: &'a Sheet,
+    pub(super) sheet: &'a Sheet,
     pub calendar: Calendar,
-    /// CNI calls are seen, so that one that was not seen did not come.
-    sees_calls: bool,
+    /// Of each recording whether CNI calls are seen, so that one that was not seen did
+    /// not come.
+    sees_calls: Vec<bool>,
     /// Sandboxes that have been named in full.
     pub introduced: BTreeSet<Serial>,
     /// The last sentence was about this one.
@@ -40,14 +41,17 @@ pub struct Narrator<'a> {
 
 impl<'a> Narrator<'a> {
     pub fn new(sheet: &'a Sheet) -> Self {
-        let items = sheet.coverage.iter();
-        let mut calls = items.filter(|item| item.signal == "cni-call");
-        let covered = calls.any(|item| item.mechanism.is_some());
-        let mut lanes = sheet.lanes.all();
+        let sees_calls = |part: usize| {
+            let items = sheet.coverage_of(part).iter();
+            let mut calls = items.filter(|item| item.signal == "cni-call");
+            let covered = calls.any(|item| item.mechanism.is_some());
+            let mut lanes = sheet.lanes.all().filter(|(_, lane)| lane.part == part);
+            covered || lanes.any(|(_, lane)| !lane.calls.is_empty())
+        };
         Self {
             sheet,
             calendar: sheet.calendar(),
-            sees_calls: covered || lanes.any(|(_, lane)| !lane.calls.is_empty()),
+            sees_calls: (0..sheet.parts.len().max(1)).map(sees_calls).collect(),
             introduced: BTreeSet::new(),
             subject: None,
         }
@@ -59,7 +63,7 @@ impl<'a> Narrator<'a> {
 
     /// What happened, in paragraphs.
     pub fn paragraphs(&mut self, incident: &Incident<'_>) -> Vec<Vec<Prose>> {
-        let items = items(&self.sheet.lanes, incident, self.sheet.began());
+        let items = items(self.sheet, incident);
         let skipped = match items.len() > FIRST + LAST + 1 {
             true => FIRST..items.len() - LAST,
             false => 0..0,
@@ -107,7 +111,11 @@ impl<'a> Narrator<'a> {
             text
         };
         let rule = history.worst.rule.as_str();
-        let mut prose = Prose::default().name(rule).say(" was reported at ");
+        let mut prose = Prose::default().name(rule).say(" was reported");
+        if self.sheet.has_nodes() {
+            prose = prose.say(" by ").name(self.sheet.node_of(history.part));
+        }
+        prose = prose.say(" at ");
         prose = prose.at(moment(history.opened));
         let mut steps = history.steps.iter();
         if let Some(phase) = steps.next().and_then(|step| step.phase) {
@@ -261,7 +269,8 @@ impl<'a> Narrator<'a> {
 
     /// The same address again, and how long it had been free.
     fn given_again(&mut self, serial: Serial, lane: &Lane, mark: &Mark) -> Prose {
-        let others = self.sheet.lanes.all().filter(|(other, _)| *other != serial);
+        let others = self.sheet.lanes.all();
+        let others = others.filter(|(other, its)| *other != serial && its.part == lane.part);
         let had = |lane: &Lane| {
             lane.held.iter().any(|held| {
                 mark.addresses.contains(&held.address)
@@ -300,7 +309,7 @@ impl<'a> Narrator<'a> {
 
     /// The pod has gone, and whether CNI DEL came.
     fn deleted(&mut self, serial: Serial, lane: &Lane, mark: &Mark) -> Vec<Prose> {
-        let source = self.sheet.lanes.pods().to_owned();
+        let source = self.sheet.lanes.pods(lane.part).to_owned();
         let prose = self.on(mark.at).say("the pod of ");
         let prose = self.name(prose, serial, lane);
         let any_more = match mark.kind {
@@ -320,7 +329,7 @@ impl<'a> Narrator<'a> {
         let mut sentences = vec![prose.say(".")];
         let del = lane.first_del(mark.at);
         let came = match del {
-            _ if !self.sees_calls => None,
+            _ if self.sees_calls.get(lane.part) != Some(&true) => None,
             Some(at) if at.since(mark.at) <= ORDINARY => None,
             Some(at) => Some(
                 Prose::default()

@@ -11,6 +11,7 @@ use super::{
         shown::Shown,
     },
     command::step,
+    times,
 };
 use event::{
     finding::{Evidence, Finding, Holder, Phase},
@@ -30,6 +31,8 @@ const MAX_CLAIMS: usize = 60;
 pub(super) struct FindingView {
     /// The worst that it was.
     pub severity: &'static str,
+    /// Where, on a page of several nodes.
+    pub node: Shown,
     /// Which rule found it.
     pub rule: &'static str,
     /// The verdict, at its worst.
@@ -111,6 +114,8 @@ pub(super) struct CallView {
 /// A signal or source.
 #[derive(Debug)]
 pub(super) struct CoverageView {
+    /// Whose recording, on a page of several.
+    pub node: Shown,
     pub signal: Shown,
     /// Empty if it was not seen.
     pub mechanism: Shown,
@@ -120,7 +125,35 @@ pub(super) struct CoverageView {
     pub unknown: Vec<Shown>,
 }
 
-pub(super) fn finding(history: &History, calendar: &Calendar) -> FindingView {
+/// One of several recordings.
+#[derive(Debug)]
+pub(super) struct PartView {
+    pub node: Shown,
+    pub source: Shown,
+    pub times: Shown,
+    pub events: Shown,
+    /// What is known of its clock.
+    pub clock: Shown,
+}
+
+/// The recordings, if there are several.
+pub(super) fn parts(sheet: &Sheet) -> Vec<PartView> {
+    let first = sheet.parts.first().map(|part| part.node.as_str());
+    let first = first.unwrap_or_default();
+    let parts = sheet.parts.iter().map(|part| PartView {
+        node: Shown::new(&part.node),
+        source: Shown::new(&part.source),
+        times: Shown::new(times(part.began, part.ended)),
+        events: Shown::new(match &part.summary {
+            Some(summary) => summary.events_seen.to_string(),
+            None => String::from("counted with the first of this file"),
+        }),
+        clock: Shown::new(part.clock.words(first)),
+    });
+    parts.collect()
+}
+
+pub(super) fn finding(sheet: &Sheet, history: &History, calendar: &Calendar) -> FindingView {
     let finding = &history.worst;
     let since = calendar.moment(finding.since);
     let word = match finding.detail.first_seen {
@@ -155,7 +188,15 @@ pub(super) fn finding(history: &History, calendar: &Calendar) -> FindingView {
         rule: finding.rule.as_str(),
         title: Shown::new(&finding.title),
         lasted,
-        about: about(finding, calendar),
+        about: {
+            let node = Shown::new(sheet.node_of(history.part));
+            let node = sheet.has_nodes().then_some(("node", node));
+            node.into_iter().chain(about(finding, calendar)).collect()
+        },
+        node: Shown::new(match sheet.has_nodes() {
+            true => sheet.node_of(history.part),
+            false => "",
+        }),
         steps: steps.collect(),
         claims: finding
             .evidence
@@ -350,8 +391,13 @@ pub(super) fn calls(
 
 /// What was seen, by what, and what was not.
 pub(super) fn coverage(sheet: &Sheet) -> Vec<CoverageView> {
-    let items = sheet.coverage.iter();
-    let items = items.map(|item| CoverageView {
+    let parts = 0..sheet.parts.len().max(1);
+    let items = parts.flat_map(|part| sheet.coverage_of(part).iter().map(move |it| (part, it)));
+    let items = items.map(|(part, item)| CoverageView {
+        node: Shown::new(match sheet.has_nodes() {
+            true => sheet.node_of(part),
+            false => "",
+        }),
         signal: Shown::new(&item.signal),
         mechanism: Shown::new(item.mechanism.as_deref().unwrap_or_default()),
         reason: Shown::new(item.reason.as_deref().unwrap_or_default()),

@@ -38,35 +38,47 @@ impl Canvas<'_> {
             let title = format!(
                 "network namespace {} {}",
                 netns.inode,
-                self.lasted(lane.created, lane.gone)
+                self.lasted(lane, lane.created, lane.gone)
             );
-            bars.push(self.bar("netns", (lane.created, lane.gone), "", "", &title));
+            bars.push(self.bar(lane, "netns", (lane.created, lane.gone), "", "", &title));
         }
         for held in lane.held.iter().take(MAX) {
             let title = format!(
                 "{} is on it {}",
                 held.address,
-                self.lasted(held.since, held.until)
+                self.lasted(lane, held.since, held.until)
             );
             let label = held.address.to_string();
-            bars.push(self.bar("address", (held.since, held.until), &label, "", &title));
+            bars.push(self.bar(
+                lane,
+                "address",
+                (held.since, held.until),
+                &label,
+                "",
+                &title,
+            ));
         }
         for stall in lane.stalls.iter().take(MAX) {
             let place = match &stall.wchan {
                 Some(wchan) => format!(" in {wchan}"),
                 None => String::new(),
             };
-            let slept = length(stall.until.unwrap_or(self.end).since(stall.since));
+            let slept = length(
+                stall
+                    .until
+                    .unwrap_or(self.sheet.ended_of(lane))
+                    .since(stall.since),
+            );
             let span = (Some(stall.since), stall.until);
             let title = format!(
                 "{} ({}) is in uninterruptible sleep{place} {}",
                 stall.comm,
                 stall.pid,
-                self.lasted(span.0, span.1)
+                self.lasted(lane, span.0, span.1)
             );
             let label = format!("stuck {slept}");
             let more = format!(": {} ({}){place}", stall.comm, stall.pid);
-            let mut bar = self.bar("stall", span, &label, &more, &title);
+            let mut bar = self.bar(lane, "stall", span, &label, &more, &title);
             bar.open_left = stall.found;
             bars.push(bar);
         }
@@ -84,25 +96,29 @@ impl Canvas<'_> {
         }
         let until = del.or(lane.gone);
         let title = match del {
-            Some(_) => format!("no CNI DEL {}", self.lasted(Some(gone), until)),
-            None => format!("no CNI DEL was seen {}", self.lasted(Some(gone), until)),
+            Some(_) => format!("no CNI DEL {}", self.lasted(lane, Some(gone), until)),
+            None => format!(
+                "no CNI DEL was seen {}",
+                self.lasted(lane, Some(gone), until)
+            ),
         };
-        let how_long = length(until.unwrap_or(self.end).since(gone));
+        let how_long = length(until.unwrap_or(self.sheet.ended_of(lane)).since(gone));
         let label = format!("no DEL {how_long}");
-        let mut bar = self.bar("no-del", (Some(gone), until), &label, "", &title);
+        let mut bar = self.bar(lane, "no-del", (Some(gone), until), &label, "", &title);
         bar.open_right = del.is_none();
         Some(bar)
     }
 
     fn bar(
         &self,
+        lane: &Lane,
         class: &'static str,
         (from, to): (Option<Timestamp>, Option<Timestamp>),
         label: &str,
         more: &str,
         title: &str,
     ) -> Bar {
-        let (x, width) = self.span(from, to);
+        let (x, width) = self.span(lane, from, to);
         let needed = label.chars().count() as f64 * CHARACTER;
         Bar {
             class,

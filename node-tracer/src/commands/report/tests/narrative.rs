@@ -5,7 +5,7 @@ use report::{incident::incidents, narrative::*, prose::Prose, sheet::Sheet};
 
 /// What is told of the worst incident.
 fn told(sheet: &Sheet) -> Vec<String> {
-    let incidents = incidents(&sheet.findings, &sheet.lanes);
+    let incidents = incidents(sheet);
     let chapters = chapters(sheet, &incidents);
     let paragraphs = chapters[0].paragraphs.iter();
     let plain = |paragraph: &Vec<Prose>| {
@@ -16,7 +16,7 @@ fn told(sheet: &Sheet) -> Vec<String> {
 }
 
 fn verdict_of(sheet: &Sheet) -> String {
-    verdict(sheet, &incidents(&sheet.findings, &sheet.lanes)).to_string()
+    verdict(sheet, &incidents(sheet)).to_string()
 }
 
 /// The story with the end of its pod told by the API server.

@@ -4,7 +4,7 @@ use report::{incident::incidents, timeline::*};
 
 fn drawn(events: &[Event], end: i64) -> Timeline {
     let sheet = sheet(events, end);
-    timeline(&sheet, &incidents(&sheet.findings, &sheet.lanes))
+    timeline(&sheet, &incidents(&sheet))
 }
 
 #[test]
