@@ -1,6 +1,7 @@
 //! What collects from nodes: real programs of the system, over loopback.
 
 pub mod journal;
+pub mod prometheus;
 
 use std::fs;
 use std::net::TcpListener;
