@@ -80,10 +80,8 @@ impl Journald {
         command.arg(self.folder.path()).stderr(log);
         // journald gets a signal of its own when its parent dies.
         let helper = self.helper.insert(Helper::start(&mut command, LIMIT)?);
-        let (socket, entries) = (
-            self.folder.path().join("sockets/socket"),
-            self.folder.path().join("log").join(&self.machine_id),
-        );
+        let socket = self.folder.path().join("sockets/socket");
+        let entries = self.folder.path().join("log").join(&self.machine_id);
         let started = wait::until("journald to listen", LIMIT, || {
             anyhow::ensure!(!helper.has_ended(), "journald has ended");
             let listens = fs::metadata(&socket).is_ok_and(|file| file.file_type().is_socket());
@@ -127,11 +125,15 @@ impl Journald {
         self.folder.path().join("sockets/socket")
     }
 
+    /// The folder with its files.
+    pub fn entries(&self) -> PathBuf {
+        self.folder.path().join("log").join(&self.machine_id)
+    }
+
     /// The entries that have all of these (`FIELD=value`), oldest first, as
     /// `journalctl -o json` prints them. It may be a moment behind.
     pub fn records(&self, matches: &[&str]) -> anyhow::Result<Vec<Value>> {
-        let folder = self.folder.path().join("log").join(&self.machine_id);
-        read(&["-D".as_ref(), folder.as_os_str()], matches)
+        read(&["-D".as_ref(), self.entries().as_os_str()], matches)
     }
 
     /// Waits for an entry that has all of these, and is wanted.

@@ -24,6 +24,7 @@
 //! | [`crowd`] | thousands of namespaces and tasks |
 //! | [`pods`] | the list that `kubectl get pods -A -o json` would print |
 //! | [`journald`] | a systemd-journald of one's own |
+//! | [`collect`] | what collects from nodes: a remote journal, Prometheus |
 //! | [`terminal`] | a pseudo terminal |
 //! | [`paste`] | a root's shell on a node, for the commands of advice |
 //! | [`tracer`], [`snapshot_run`] | the tracer under test: running, or one run to its end |
@@ -49,6 +50,7 @@ pub mod bare;
 pub mod calls;
 pub mod cgroup;
 pub mod cni;
+pub mod collect;
 pub mod containerd;
 pub mod cri;
 pub mod crowd;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::collect::journal::{REMOTE, UPLOAD};
 use crate::fuse::detach;
 use crate::scratch::{PREFIX, maker_of, own_prefix};
 use crate::{cgroup, cni, containerd, freezer, journald, kube, kubepods, memory, netns};
@@ -30,6 +31,8 @@ pub enum Need {
     Loop,
     /// systemd-journald, and journalctl to read what it wrote.
     Journald,
+    /// systemd-journal-upload and systemd-journal-remote.
+    JournalRemote,
     /// etcd, the API server and kubelet, in the folder named by
     /// [`NODE_TRACER_KUBE_ASSETS`](kube::assets::FOLDER).
     KubeAssets,
@@ -90,6 +93,11 @@ impl Need {
             }
             Self::Journald if !Path::new(journald::MACHINE_ID).exists() => {
                 "needs /etc/machine-id: run systemd-machine-id-setup (Debian: systemd)"
+            }
+            Self::JournalRemote
+                if ![UPLOAD, REMOTE].iter().all(|path| Path::new(path).exists()) =>
+            {
+                "needs systemd-journal-upload and systemd-journal-remote: install them (Debian: systemd-journal-remote)"
             }
             Self::StaticBusybox
                 if !in_path("busybox").is_some_and(|file| containerd::image::is_static(&file)) =>

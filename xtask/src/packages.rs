@@ -25,9 +25,16 @@ const PACKAGES: [(&str, &str); 23] = [
     ("openssl", "certificates of a cluster"),
     ("curl", "calls of its API"),
     ("systemd", "systemd-journald"),
+    (
+        "systemd-journal-remote",
+        "the journals of several nodes in one",
+    ),
     ("util-linux", "unshare, nsenter, setpriv"),
     ("procps", "ps"),
-    ("prometheus", "promtool, for the alerts"),
+    (
+        "prometheus",
+        "a real Prometheus for the alerts, and promtool",
+    ),
     ("groff-base", "groff, for the man pages"),
     ("zsh", "what the completions are for"),
     ("fish", "what the completions are for"),

@@ -9,6 +9,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use node_tracer_tests::collect::journal::JournalRemote;
 use node_tracer_tests::incident::{Incident, Sandbox, Stuck};
 use node_tracer_tests::journald::{Journald, values};
 use node_tracer_tests::netns::Netns;
@@ -302,6 +303,62 @@ fn wait_for_duplicate(tracer: &mut Tracer, address: &str) -> anyhow::Result<Valu
     tracer.wait_for(&format!("duplicate-address of {address}"), SOON, |record| {
         is_finding(record, "duplicate-address") && names_address(record, address)
     })
+}
+
+test!(
+    &[
+        Need::Root,
+        Need::Tracer,
+        IP,
+        Need::Journald,
+        Need::JournalRemote,
+    ],
+    one_journalctl_finds_an_address_on_all_nodes
+);
+/// Each node has a journald and systemd-journal-upload; what these send to one
+/// systemd-journal-remote is asked once.
+fn one_journalctl_finds_an_address_on_all_nodes() -> anyhow::Result<()> {
+    const ADDRESS: &str = "198.18.247.2";
+    let mut remote = JournalRemote::start()?;
+    let _holders = duplicate(ADDRESS)?;
+    let mut nodes = Vec::new();
+    for name in ["n1", "n2"] {
+        let journald = Journald::start()?;
+        remote.upload(&journald)?;
+        let mut tracer = trace(&journald, &["--node-name", name])?;
+        wait_for_duplicate(&mut tracer, ADDRESS)?;
+        let ended = tracer.stop()?;
+        ensure!(ended.code == Some(0), "{:?}: {}", ended.code, ended.stderr);
+        let about = format!("NODE_TRACER_IP={ADDRESS}");
+        let own = journald.wait_for("the finding", &[OURS, &about], |_| true)?;
+        nodes.push((name, own, journald));
+    }
+    let about = format!("NODE_TRACER_IP={ADDRESS}");
+    let found = wait::until("both nodes' entries", SOON, || {
+        let found = remote.records(&[&about])?;
+        let has = |own: &Value| found.iter().any(|entry| is_same(entry, own));
+        Ok(nodes.iter().all(|(_, own, _)| has(own)).then_some(found))
+    })?;
+    for (name, own, _) in &nodes {
+        let entry = found.iter().find(|entry| is_same(entry, own));
+        let entry = entry.context("it was there")?;
+        ensure!(record_of(entry)?["node"] == *name, "{entry}");
+        // Who sent it is told too: replay asks for that.
+        ensure!(values(entry, "_UID") == ["0"], "{entry}");
+    }
+    ensure!(
+        remote.records(&["NODE_TRACER_IP=198.18.247.3"])?.is_empty(),
+        "of another address there is none"
+    );
+    Ok(())
+}
+
+/// The same entry of the same node.
+fn is_same(one: &Value, other: &Value) -> bool {
+    let fields = ["_MACHINE_ID", "NODE_TRACER_JSON", "NODE_TRACER_FINDING_ID"];
+    fields
+        .iter()
+        .all(|field| !one[*field].is_null() && one[*field] == other[*field])
 }
 
 test!(NEEDS, a_record_larger_than_a_datagram_reaches_journald);

@@ -32,6 +32,7 @@ mod notify;
 mod packaging;
 mod path;
 mod privileges;
+mod problem_detector;
 mod recorder;
 mod recording;
 mod repair;

@@ -3,27 +3,27 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use node_tracer_tests::collect::free_port;
+use node_tracer_tests::collect::prometheus::Prometheus;
 use node_tracer_tests::hangfs::HangFs;
+use node_tracer_tests::incident::Incident;
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::process::PodProcess;
 use node_tracer_tests::scratch::Scratch;
-use node_tracer_tests::stage::Need;
+use node_tracer_tests::stage::{IP, Need};
 use node_tracer_tests::test;
-use node_tracer_tests::tracer::{SOON, Tracer, command, is_event, is_finding};
+use node_tracer_tests::tracer::{SOON, Tracer, command, is_event, is_finding, netns_of};
 use node_tracer_tests::wait;
+use serde_json::Value;
 
 const NEEDS: &[Need] = &[Need::Root, Need::Tracer];
-
-/// A port of loopback that was free a moment ago.
-fn free_port() -> anyhow::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
-}
 
 /// The answer to one request, head and all.
 fn ask(port: u16, request: &str) -> anyhow::Result<String> {
@@ -81,9 +81,8 @@ fn metrics_follow_findings_and_events() -> anyhow::Result<()> {
     let mut reader = PodProcess::reader("reader", &netns, None, &mut volume)?;
     reader.kill_into_d()?;
     let pid = reader.pid();
-    let is_about = |record: &serde_json::Value| {
-        is_finding(record, "blocked-task") && record["holders"][0]["pid"] == pid
-    };
+    let is_about =
+        |record: &Value| is_finding(record, "blocked-task") && record["holders"][0]["pid"] == pid;
     let found = tracer.wait_for("a blocked-task finding", SOON, |record| {
         is_about(record) && record["state"] == "open"
     })?;
@@ -118,6 +117,84 @@ fn metrics_follow_findings_and_events() -> anyhow::Result<()> {
     let ended = tracer.stop()?;
     ensure!(ended.code == Some(0), "{:?}: {}", ended.code, ended.stderr);
     Ok(())
+}
+
+/// Waits until alerts of this name fire, or until none does.
+fn wait_for_alert(server: &mut Prometheus, name: &str, fires: bool) -> anyhow::Result<Vec<Value>> {
+    let what = if fires { "fires" } else { "is over" };
+    wait::until(&format!("{name}: it {what}"), SOON, || {
+        let alerts = server.firing(name)?;
+        Ok((alerts.is_empty() != fires).then_some(alerts))
+    })
+}
+
+test!(
+    &[
+        Need::Root,
+        Need::Fuse,
+        Need::Cgroup,
+        IP,
+        Need::Tracer,
+        Need::Cni,
+        Need::Program("prometheus", "prometheus"),
+    ],
+    prometheus_raises_a_ghosts_alerts_and_clears_them
+);
+/// The rules are loaded as they are shipped: these alerts have no `for`.
+fn prometheus_raises_a_ghosts_alerts_and_clears_them() -> anyhow::Result<()> {
+    let rules = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../node-tracer/packaging/prometheus/alerts.yaml")
+        .canonicalize()?;
+    let port = free_port()?;
+    let mut incident = Incident::new()?;
+    let pods = incident.pods_file().display().to_string();
+    let metrics = port.to_string();
+    let mut args = vec!["--pods", &pods, "--stall-threshold", "1s"];
+    args.extend(["--metrics", &metrics, "--metrics-findings"]);
+    let mut tracer = Tracer::trace(&args)?;
+    let mut server = Prometheus::start(&rules, port)?;
+    let target = format!("127.0.0.1:{port}");
+    wait::until("a scrape", SOON, || {
+        let up = server.query("node_tracer_build_info")?;
+        Ok((!up.is_empty()).then_some(()))
+    })?;
+    for alert in ["NodeTracerAddressAtRisk", "NodeTracerAddressConflict"] {
+        ensure!(server.firing(alert)?.is_empty(), "{alert} without a ghost");
+    }
+
+    let old = incident.start_old_pod()?;
+    incident.force_delete()?;
+    tracer.wait_for("the ghost", SOON, |record| {
+        is_finding(record, "ghost-sandbox") && netns_of(record) == Some(old.netns_inode)
+    })?;
+    incident.garbage_collect()?;
+    wait_for_alert(&mut server, "NodeTracerAddressAtRisk", true)?;
+    incident.start_new_pod()?;
+    let alerts = wait_for_alert(&mut server, "NodeTracerAddressConflict", true)?;
+    ensure!(
+        alerts[0]["labels"]["instance"] == *target && alerts[0]["labels"]["severity"] == "critical",
+        "{alerts:?}"
+    );
+    let of_cluster = wait_for_alert(&mut server, "NodeTracerClusterConflict", true)?;
+    ensure!(of_cluster.len() == 1, "{of_cluster:?}");
+    let address = old.address.to_string();
+    let series =
+        format!(r#"node_tracer_open_finding_info{{phase="conflict",address="{address}"}}"#);
+    ensure!(!server.query(&series)?.is_empty(), "{series}");
+
+    incident.release()?;
+    for alert in [
+        "NodeTracerAddressAtRisk",
+        "NodeTracerAddressConflict",
+        "NodeTracerClusterConflict",
+    ] {
+        wait_for_alert(&mut server, alert, false)?;
+    }
+    let ended = tracer.stop()?;
+    ensure!(ended.code == Some(0), "{:?}: {}", ended.code, ended.stderr);
+    // The stage's own check counts it among what is left.
+    drop(server);
+    incident.clean()
 }
 
 test!(NEEDS, metrics_are_served_whatever_other_connections_do);

@@ -14,6 +14,12 @@ const MANIFEST: (&str, &str) = (
     "usr/share/doc/node-tracer/examples/node-tracer.yaml",
 );
 
+/// A script, which node-problem-detector runs.
+const PLUGIN: (&str, &str) = (
+    "node-problem-detector/node-problem-detector",
+    "usr/lib/node-tracer/node-problem-detector",
+);
+
 /// (below `node-tracer/packaging`, on the node)
 const FILES: [(&str, &str); 10] = [
     (
@@ -46,6 +52,10 @@ const FILES: [(&str, &str); 10] = [
     (
         "grafana/node-tracer.json",
         "usr/share/doc/node-tracer/examples/dashboard.json",
+    ),
+    (
+        "node-problem-detector/node-tracer.json",
+        "usr/share/doc/node-tracer/examples/node-problem-detector.json",
     ),
 ];
 
@@ -168,6 +178,7 @@ pub(super) fn all(binary: &[u8], release: &Release) -> anyhow::Result<Contents> 
             gzip(&content)?,
         );
     }
+    others.insert(PLUGIN.1.to_owned(), (PROGRAM, source(PLUGIN.0)?));
     Ok(Contents {
         binary: binary.to_vec(),
         others,
@@ -232,14 +243,19 @@ mod tests {
             assert!(installed.contains_key(path), "{path}");
         }
         let programs = installed.values().filter(|(mode, _)| *mode == PROGRAM);
-        assert_eq!(programs.count(), 1);
+        assert_eq!(programs.count(), 2);
+        // And finds it where its configuration says.
+        let config = source("node-problem-detector/node-tracer.json").unwrap();
+        let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
+        let path = config["rules"][0]["path"].as_str().unwrap();
+        assert_eq!(path.strip_prefix('/'), Some(PLUGIN.1));
     }
 
     #[test]
     fn every_file_of_the_folder_is_packed_or_makes_a_package() {
         let makes = ["debian/postinst", "debian/prerm", "debian/postrm"];
         for name in files_below("") {
-            let packed = FILES.iter().any(|(from, _)| *from == name);
+            let packed = FILES.iter().any(|(from, _)| *from == name) || name == PLUGIN.0;
             let makes = makes.contains(&name.as_str()) || name == plugin::MANIFEST;
             // All of the chart is in its own package.
             let of_chart = Path::new(&name).starts_with(chart::FOLDER);

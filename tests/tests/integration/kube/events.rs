@@ -123,6 +123,20 @@ fn kube_events_tell_of_the_incident_once_and_go_on() -> anyhow::Result<()> {
     let of_ours = |event: &Value| event["reportingComponent"] == "node-tracer";
     let mut older = older["items"].as_array().into_iter().flatten();
     ensure!(older.any(of_ours), "kubectl describe pod shows it");
+    // kubectl get events -A -l node-tracer/address=…
+    let found = |address: &str| -> anyhow::Result<Vec<Value>> {
+        let path = format!("/api/v1/events?labelSelector=node-tracer/address={address}");
+        let list = kube.expect("GET", &path, None)?;
+        let names = list["items"].as_array().into_iter().flatten();
+        Ok(names
+            .map(|event| event["metadata"]["name"].clone())
+            .collect())
+    };
+    let address = old.sandbox.ip.context("no address")?;
+    let names = found(&address.to_string())?;
+    let both = [&on_pod, &on_node].map(|event| &event["metadata"]["name"]);
+    ensure!(both.iter().all(|name| names.contains(name)), "{names:?}");
+    ensure!(found("192.0.2.1")?.is_empty(), "another address has none");
     incident.garbage_collect()?;
     ghost_events(incident.kube(), &old, "armed")?;
     tracer.stop()?;

@@ -1,6 +1,9 @@
 //! What an Event says, by the rules of `events.k8s.io/v1`.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 use serde_json::{Value, json};
 
@@ -13,6 +16,10 @@ use event::{
 
 /// Who reports: of this name is also the label to select by.
 pub(super) const CONTROLLER: &str = "node-tracer";
+/// Labels to find the Events of an address by: the finding's first IPv4 and its
+/// first IPv6 address. A label has one value, and a pod can have both.
+const ADDRESS: &str = "node-tracer/address";
+const ADDRESS_V6: &str = "node-tracer/address-v6";
 /// Bytes that a note may have.
 const MOST: usize = 1_024;
 /// Bytes that the name of the reporting instance may have.
@@ -46,6 +53,8 @@ pub(super) struct EventChange {
     phase: Option<Phase>,
     note: String,
     pod: Option<PodRef>,
+    ipv4: Option<Ipv4Addr>,
+    ipv6: Option<Ipv6Addr>,
 }
 
 impl EventChange {
@@ -61,6 +70,14 @@ impl EventChange {
             phase: finding.detail.phase,
             note: note(time, finding, state),
             pod: finding.pod.clone(),
+            ipv4: finding.addresses.iter().find_map(|address| match address {
+                IpAddr::V4(address) => Some(*address),
+                IpAddr::V6(_) => None,
+            }),
+            ipv6: finding.addresses.iter().find_map(|address| match address {
+                IpAddr::V4(_) => None,
+                IpAddr::V6(address) => Some(*address),
+            }),
         }
     }
 
@@ -157,6 +174,8 @@ pub(super) fn trial(node: &str, now: Timestamp) -> Option<Object> {
         phase: None,
         note: String::from("whether Events can be written"),
         pod: None,
+        ipv4: None,
+        ipv6: None,
     };
     objects(&told, node).pop()
 }
@@ -186,7 +205,7 @@ fn object(
         "metadata": {
             "name": name,
             "namespace": namespace,
-            "labels": { "app.kubernetes.io/name": CONTROLLER },
+            "labels": labels(told),
         },
         "eventTime": told.time.to_string(),
         "reportingController": CONTROLLER,
@@ -203,6 +222,30 @@ fn object(
         name,
         body,
     }
+}
+
+fn labels(told: &EventChange) -> Value {
+    let mut labels = json!({ "app.kubernetes.io/name": CONTROLLER });
+    if let Some(address) = told.ipv4 {
+        labels[ADDRESS] = json!(address.to_string());
+    }
+    if let Some(address) = told.ipv6 {
+        labels[ADDRESS_V6] = json!(label_value(address));
+    }
+    labels
+}
+
+/// As RFC 5952 writes it, with `-` for `:`, which no label's value can have. Nor
+/// can one begin or end with a `-`: `::1` is `0--1`.
+fn label_value(address: Ipv6Addr) -> String {
+    let mut value = address.to_string().replace(':', "-");
+    if value.starts_with('-') {
+        value.insert(0, '0');
+    }
+    if value.ends_with('-') {
+        value.push('0');
+    }
+    value
 }
 
 /// A node's name, short: nodes that share a kernel (kind, k3d) share its boot

@@ -305,6 +305,30 @@ fn a_note_is_as_long_as_it_may_be_and_still_says_which_finding() {
 }
 
 #[test]
+fn events_are_labelled_with_an_address_of_each_family() {
+    let labels = |addresses: &[&str]| {
+        let mut finding = ghost();
+        finding.addresses = addresses.iter().map(|one| one.parse().unwrap()).collect();
+        let told = EventChange::of(sys::clock::now(), &finding, State::Open);
+        object::objects(&told, "node-1").remove(0).body["metadata"]["labels"].take()
+    };
+    let both = labels(&["fd00:10:244::7", "10.0.4.61", "10.0.4.62", "fd00::8"]);
+    assert_eq!(both["node-tracer/address"], "10.0.4.61");
+    assert_eq!(both["node-tracer/address-v6"], "fd00-10-244--7");
+    assert_eq!(labels(&[])["node-tracer/address"], Value::Null);
+    // What the API takes for a label's value.
+    for address in ["::", "::1", "fd00::", "::ffff:10.0.4.61", "1:2:3:4:5:6:7:8"] {
+        let labels = labels(&[address]);
+        let value = labels["node-tracer/address-v6"].as_str().unwrap();
+        let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
+        let at_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+        assert!(value.len() <= 63 && value.chars().all(inside), "{value}");
+        let (first, last) = (value.chars().next(), value.chars().last());
+        assert!(at_end(first) && at_end(last), "{value}");
+    }
+}
+
+#[test]
 fn names_that_lead_elsewhere_are_no_names() {
     let mut finding = ghost();
     let pod = finding.pod.as_mut().unwrap();

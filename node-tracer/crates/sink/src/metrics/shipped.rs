@@ -12,7 +12,8 @@ use event::{
 const DASHBOARD: &str = include_str!("../../../../packaging/grafana/node-tracer.json");
 const ALERTS: &str = include_str!("../../../../packaging/prometheus/alerts.yaml");
 
-const SCRAPED: [&str; 2] = ["instance", "job"];
+/// Labels that Prometheus adds; `node` is that of the PodMonitor in the documents.
+const SCRAPED: [&str; 3] = ["instance", "job", "node"];
 
 /// Names of metrics, as they are asked for, with the labels that a series of
 /// each can have.
@@ -174,17 +175,22 @@ fn the_dashboard_asks_for_what_there_is() {
 #[test]
 fn the_alerts_ask_for_what_there_is_and_say_what_to_do() {
     let alerts: serde_json::Value = serde_saphyr::from_str(ALERTS).unwrap();
-    let rules = alerts["groups"][0]["rules"].as_array().unwrap();
+    let groups = alerts["groups"].as_array().unwrap();
+    let rules = groups.iter().flat_map(|group| {
+        let rules = group["rules"].as_array().unwrap().iter();
+        rules.map(|rule| (group["name"] == "node-tracer", rule))
+    });
     let metrics = metrics();
     let mut names = BTreeSet::new();
-    for rule in rules {
+    for (of_one_node, rule) in rules {
         let name = rule["alert"].as_str().unwrap();
         assert!(names.insert(name), "{name} twice");
         check(rule["expr"].as_str().unwrap(), &metrics);
         let severity = rule["labels"]["severity"].as_str().unwrap();
         assert!(["critical", "warning"].contains(&severity), "{name}");
         let summary = rule["annotations"]["summary"].as_str().unwrap();
-        assert!(summary.contains("{{ $labels.instance }}"), "{name}");
+        let names_node = summary.contains("{{ $labels.instance }}");
+        assert_eq!(names_node, of_one_node, "{name}");
         let todo = rule["annotations"]["description"].as_str().unwrap();
         assert!(todo.len() > 40, "{name}");
     }
