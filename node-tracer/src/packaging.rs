@@ -15,6 +15,8 @@ use sys::privileges::{ATTACH, CapabilitySet, LOOK};
 
 const MANIFEST: &str = include_str!("../packaging/kubernetes/node-tracer.yaml");
 const KUBE_EVENTS: &str = include_str!("../packaging/kubernetes/node-tracer-kube-events.yaml");
+const NODE_CONDITION: &str =
+    include_str!("../packaging/kubernetes/node-tracer-node-condition.yaml");
 const UNIT: &str = include_str!("../packaging/systemd/node-tracer.service");
 
 /// Capabilities as they are written, without what only old kernels take, and
@@ -203,14 +205,22 @@ fn the_role_allows_to_look_and_nothing_else() {
 }
 
 #[test]
-fn to_write_events_is_a_role_of_its_own_for_the_same_account() {
+fn what_is_written_to_the_api_is_a_role_of_its_own_each_for_the_same_account() {
     let events = kube::events::EVENTS.name;
-    let expected = ["create", "patch"].map(|verb| format!("{verb} {events}"));
-    assert_eq!(allowed(KUBE_EVENTS), BTreeSet::from(expected));
-    let objects: Vec<Value> = serde_saphyr::from_multiple(KUBE_EVENTS).unwrap();
-    let binding: ClusterRoleBinding = serde_json::from_value(objects[1].clone()).unwrap();
-    assert_eq!(binding.role_ref.name, objects[0]["metadata"]["name"]);
-    assert_eq!(binding.subjects, the::<ClusterRoleBinding>().subjects);
+    let nodes = format!("{}.", kube::condition::NODES.name);
+    for (manifest, expected) in [
+        (
+            KUBE_EVENTS,
+            vec![format!("create {events}"), format!("patch {events}")],
+        ),
+        (NODE_CONDITION, vec![format!("patch {nodes}")]),
+    ] {
+        assert_eq!(allowed(manifest), expected.into_iter().collect());
+        let objects: Vec<Value> = serde_saphyr::from_multiple(manifest).unwrap();
+        let binding: ClusterRoleBinding = serde_json::from_value(objects[1].clone()).unwrap();
+        assert_eq!(binding.role_ref.name, objects[0]["metadata"]["name"]);
+        assert_eq!(binding.subjects, the::<ClusterRoleBinding>().subjects);
+    }
 }
 
 #[test]

@@ -194,10 +194,12 @@ fn pack(binary: &[u8], release: &Release) -> anyhow::Result<Files> {
     files.insert(format!("node-tracer-{version}-image.tar"), image);
     let manifest = contents.name_image(&digest, release)?;
     files.insert(format!("node-tracer-{version}.yaml"), manifest);
-    files.insert(
-        format!("node-tracer-{version}-kube-events.yaml"),
-        contents::source("kubernetes/node-tracer-kube-events.yaml")?,
-    );
+    for option in ["kube-events", "node-condition"] {
+        files.insert(
+            format!("node-tracer-{version}-{option}.yaml"),
+            contents::source(&format!("kubernetes/node-tracer-{option}.yaml"))?,
+        );
+    }
     files.insert(
         format!("node-tracer-{version}-{}", binary::TARGET),
         binary.to_vec(),

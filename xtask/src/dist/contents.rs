@@ -15,7 +15,7 @@ const MANIFEST: (&str, &str) = (
 );
 
 /// (below `node-tracer/packaging`, on the node)
-const FILES: [(&str, &str); 9] = [
+const FILES: [(&str, &str); 10] = [
     (
         "systemd/node-tracer.service",
         "usr/lib/systemd/system/node-tracer.service",
@@ -34,6 +34,10 @@ const FILES: [(&str, &str); 9] = [
     (
         "kubernetes/node-tracer-kube-events.yaml",
         "usr/share/doc/node-tracer/examples/node-tracer-kube-events.yaml",
+    ),
+    (
+        "kubernetes/node-tracer-node-condition.yaml",
+        "usr/share/doc/node-tracer/examples/node-tracer-node-condition.yaml",
     ),
     (
         "prometheus/alerts.yaml",
