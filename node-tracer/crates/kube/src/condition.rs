@@ -60,7 +60,7 @@ const CONFLICTS: [(Rule, Option<Phase>, &str); 4] = [
     (Rule::UnreservedAddress, None, FREE),
 ];
 const TWICE: &str = "is in use twice";
-const FREE: &str = "is in use, and free for the next pod";
+const FREE: &str = "is still in use, but free for the next pod";
 
 const TRUE: &str = "True";
 

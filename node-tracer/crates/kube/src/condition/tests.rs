@@ -106,7 +106,7 @@ fn the_condition_follows_what_is_open_and_nothing_is_left_at_the_end() {
     assert_eq!(
         set.message.as_deref(),
         Some(
-            "1 incident: 198.18.173.2 of pod shop/checkout-x8k2p is in use, and free for the next pod"
+            "1 incident: 198.18.173.2 of pod shop/checkout-x8k2p is still in use, but free for the next pod"
         )
     );
     assert!(set.last_transition_time.is_some() && set.last_heartbeat_time.is_some());
@@ -294,7 +294,7 @@ fn a_message_is_one_line_of_names_that_the_api_allows() {
         let message = condition(&[&finding], true).message;
         assert_eq!(
             message,
-            "1 incident: 198.18.173.2 is in use, and free for the next pod"
+            "1 incident: 198.18.173.2 is still in use, but free for the next pod"
         );
     }
 }
