@@ -66,6 +66,9 @@ const TRUE: &str = "True";
 
 /// What belongs together is found at one time.
 const SETTLE: Duration = Duration::from_secs(1);
+/// What changes the words alone may change back: a tracer that comes back finds
+/// the same conflict step by step.
+const WORDS: Duration = Duration::from_secs(15);
 /// Nothing found means little before rules have had their time: a ghost shows
 /// after half a minute.
 const HOLD: Duration = Duration::from_secs(60);
@@ -288,7 +291,10 @@ impl Worker {
             return Some(self.pause);
         };
         let is_news = wanted.said.is_some() && *there != wanted.said;
-        let due = wanted.not_before.max(self.pause).max(self.rate.next());
+        let status = |said: &Option<Condition>| said.as_ref().map(|said| said.status.clone());
+        let is_same = status(there) == status(&wanted.said);
+        let due = wanted.not_before + if is_same { WORDS } else { Duration::ZERO };
+        let due = due.max(self.pause).max(self.rate.next());
         is_news.then_some(due)
     }
 

@@ -74,7 +74,7 @@ impl Work {
     fn want(&self, said: &Condition) {
         let _ = self.0.send(Wanted {
             said: Some(said.clone()),
-            not_before: Instant::now(),
+            not_before: Instant::now().checked_sub(WORDS).unwrap(),
         });
     }
 
@@ -131,6 +131,27 @@ fn since_when_it_has_its_status_is_kept_and_what_is_said_already_is_not_written(
     assert_eq!((&*first.status, first.last_transition_time), ("True", None));
     work.end();
     assert_eq!(written(&server).len(), 2);
+}
+
+#[test]
+fn a_tracer_that_finds_the_same_conflict_step_by_step_writes_nothing() {
+    let mut worse = ghost();
+    worse.detail.phase = Some(Phase::Conflict);
+    let worse = condition(&[&worse], true);
+    let there = as_json(&worse);
+    let server = Server::new(move |_, _| node(Some(there.clone())));
+    let work = Work::start(&server);
+    for said in [conflict(), worse] {
+        let not_before = Instant::now();
+        let _ = work.0.send(Wanted {
+            said: Some(said),
+            not_before,
+        });
+        until("reading", || (!server.asked().is_empty()).then_some(()));
+        thread::sleep(Duration::from_millis(200));
+    }
+    assert!(written(&server).is_empty());
+    work.end();
 }
 
 #[test]
