@@ -28,7 +28,9 @@ pub(crate) enum ConfigError {
     #[error("--root {}: no process file system in it; give the host's root directory", .0.display())]
     Root(PathBuf),
     /// Credentials that nobody is to use.
-    #[error("--kubeconfig goes with --pods auto (or with --kube-events); leave one of the two out")]
+    #[error(
+        "--kubeconfig goes with --pods auto (or with --kube-events, --node-condition); leave one of the two out"
+    )]
     Kubeconfig,
     /// Its recording has no end.
     #[error("trace --record - : a trace goes on; name a file, or use scan --record -")]
@@ -119,6 +121,8 @@ pub(crate) struct Config {
     pub(crate) seal_root: bool,
     /// From which severity on findings become Events of Kubernetes.
     pub(crate) kube_events: Option<Severity>,
+    /// Open conflicts become a condition of the node.
+    pub(crate) node_condition: bool,
     /// No better mechanism than this.
     pub(crate) limit: Option<Mechanism>,
 }
@@ -251,6 +255,7 @@ impl Config {
             heartbeat,
             seal_root,
             kube_events,
+            node_condition,
             limit,
         } = cli;
         Ok(Self {
@@ -269,8 +274,9 @@ impl Config {
                 cli::Floor::Warning => Severity::Warning,
                 cli::Floor::Critical => Severity::Critical,
             }),
+            node_condition: *node_condition,
             limit: limit_from(limit)?,
-            ..Self::common(common, kube_events.is_some())?
+            ..Self::common(common, kube_events.is_some() || *node_condition)?
         })
     }
 
@@ -406,6 +412,7 @@ impl Config {
             heartbeat: None,
             seal_root: false,
             kube_events: None,
+            node_condition: false,
             limit: None,
             privileges: privileges()?,
             node: Node::new(node)?,

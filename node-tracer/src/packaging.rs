@@ -199,30 +199,29 @@ fn allowed(manifest: &str) -> BTreeSet<String> {
 fn the_role_allows_to_look_and_nothing_else() {
     let ipam = ipam::resources();
     let mut expected: BTreeSet<String> = ipam.map(|name| format!("list {name}")).collect();
+    expected.extend(ipam::resources_by_name().map(|name| format!("get {name}")));
     let core = ["list pods.", "watch pods.", "get nodes."];
     expected.extend(core.map(str::to_owned));
     assert_eq!(allowed(MANIFEST), expected);
 }
 
 #[test]
-fn to_write_events_is_a_role_of_its_own_for_the_same_account() {
+fn what_is_written_to_the_api_is_a_role_of_its_own_each_for_the_same_account() {
     let events = kube::events::EVENTS.name;
-    let expected = ["create", "patch"].map(|verb| format!("{verb} {events}"));
-    is_role_of_its_own(KUBE_EVENTS, &expected.each_ref().map(String::as_str));
-}
-
-#[test]
-fn to_set_a_condition_is_a_role_of_its_own_for_the_same_account() {
-    is_role_of_its_own(NODE_CONDITION, &["get nodes.", "patch nodes/status."]);
-}
-
-fn is_role_of_its_own(manifest: &str, expected: &[&str]) {
-    let expected = expected.iter().copied().map(str::to_owned).collect();
-    assert_eq!(allowed(manifest), expected);
-    let objects: Vec<Value> = serde_saphyr::from_multiple(manifest).unwrap();
-    let binding: ClusterRoleBinding = serde_json::from_value(objects[1].clone()).unwrap();
-    assert_eq!(binding.role_ref.name, objects[0]["metadata"]["name"]);
-    assert_eq!(binding.subjects, the::<ClusterRoleBinding>().subjects);
+    let nodes = format!("{}.", kube::condition::NODES.name);
+    for (manifest, expected) in [
+        (
+            KUBE_EVENTS,
+            vec![format!("create {events}"), format!("patch {events}")],
+        ),
+        (NODE_CONDITION, vec![format!("patch {nodes}")]),
+    ] {
+        assert_eq!(allowed(manifest), expected.into_iter().collect());
+        let objects: Vec<Value> = serde_saphyr::from_multiple(manifest).unwrap();
+        let binding: ClusterRoleBinding = serde_json::from_value(objects[1].clone()).unwrap();
+        assert_eq!(binding.role_ref.name, objects[0]["metadata"]["name"]);
+        assert_eq!(binding.subjects, the::<ClusterRoleBinding>().subjects);
+    }
 }
 
 #[test]

@@ -32,7 +32,7 @@ use kernel::{
     ebpf::{self, Attached, symbols::Symbols},
     live::{self, Live},
 };
-use kube::{Credentials, events::KubeEvents};
+use kube::{Credentials, condition::NodeCondition, events::KubeEvents};
 use node::procfs::{Bounded, Procfs};
 use sink::metrics::{Metrics, server};
 use sys::{
@@ -85,7 +85,7 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     let mut stop = Stop::new(config.duration)?;
     let mut heartbeat = Heartbeat::new(config.heartbeat.as_deref())?;
     let mut out = Out::new(config, &starter)?;
-    let kube_events = kube_events(config, credentials)?;
+    let kube_events = kube_events(config, credentials.as_ref())?;
     if let Some(address) = config.metrics {
         let mut metrics = Metrics::new();
         if config.metrics_findings {
@@ -103,6 +103,12 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     }
     if let Some(events) = kube_events {
         out.tell_kubernetes(events);
+    }
+    if config.node_condition
+        && let Some(credentials) = credentials
+    {
+        let condition = NodeCondition::start(credentials, &config.node.name);
+        out.keep_condition(condition.context("cannot start a thread")?);
     }
 
     let shown = progress::doing("attaching probes and reading the node");
@@ -244,17 +250,21 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The credentials to tell Kubernetes of findings with, if that is asked for.
+/// The credentials to write to Kubernetes with, if that is asked for.
 ///
 /// # Errors
 /// There is nothing to ask the API server with, or that cannot be read.
 fn kube_credentials(config: &Config) -> anyhow::Result<Option<Credentials>> {
-    if config.kube_events.is_none() {
-        return Ok(None);
-    }
-    let found = pods::find_credentials(config)
-        .context("--kube-events needs the API server, whose credentials cannot be read")?;
-    Ok(Some(found.context("--kube-events needs the API server")?))
+    let option = match (config.kube_events, config.node_condition) {
+        (Some(_), _) => "--kube-events",
+        (None, true) => "--node-condition",
+        (None, false) => return Ok(None),
+    };
+    let found = pods::find_credentials(config).with_context(|| {
+        format!("{option} needs the API server, whose credentials cannot be read")
+    })?;
+    let found = found.with_context(|| format!("{option} needs the API server"))?;
+    Ok(Some(found))
 }
 
 /// Who tells Kubernetes of findings, if that is asked for.
@@ -263,12 +273,12 @@ fn kube_credentials(config: &Config) -> anyhow::Result<Option<Credentials>> {
 /// There can be no thread.
 fn kube_events(
     config: &Config,
-    credentials: Option<Credentials>,
+    credentials: Option<&Credentials>,
 ) -> anyhow::Result<Option<KubeEvents>> {
     let (Some(floor), Some(credentials)) = (config.kube_events, credentials) else {
         return Ok(None);
     };
-    let events = KubeEvents::start(credentials, &config.node.name, floor);
+    let events = KubeEvents::start(credentials.clone(), &config.node.name, floor);
     Ok(Some(events.context("cannot start a thread")?))
 }
 

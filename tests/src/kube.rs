@@ -289,16 +289,17 @@ impl Kube {
     /// Requests for the pods of the cluster that the server has counted, whoever
     /// made them, by verb.
     pub fn pod_requests(&self, verb: &str) -> anyhow::Result<u64> {
+        let verb = format!("verb=\"{verb}\"");
+        self.requests(&[&verb, "resource=\"pods\"", "scope=\"cluster\""])
+    }
+
+    /// Requests that the server has counted with these labels, whoever made them.
+    pub fn requests(&self, labels: &[&str]) -> anyhow::Result<u64> {
         let metrics = self.expect("GET", "/metrics", None)?;
-        let labels = [
-            format!("verb=\"{verb}\""),
-            "resource=\"pods\"".to_owned(),
-            "scope=\"cluster\"".to_owned(),
-        ];
         let lines = metrics.as_str().context("no metrics")?.lines();
         let counted = lines
             .filter(|line| line.starts_with("apiserver_request_total{"))
-            .filter(|line| labels.iter().all(|label| line.contains(label.as_str())))
+            .filter(|line| labels.iter().all(|label| line.contains(label)))
             .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
         Ok(counted.sum())
     }

@@ -21,7 +21,7 @@ use event::{
     fault,
     record::{Body, CoverageItem, Record, Summary},
 };
-use kube::events::KubeEvents;
+use kube::{condition::NodeCondition, events::KubeEvents};
 use sink::{Outlet, Sink, SinkError, Weight, metrics::Metrics};
 use sys::{clock as sysclock, privileges::Starter};
 
@@ -49,6 +49,10 @@ pub(super) struct Out<'a> {
     metrics: Option<Metrics>,
     /// Findings go there, too; it keeps nobody waiting either.
     kube_events: Option<KubeEvents>,
+    /// So does what is open now.
+    condition: Option<NodeCondition>,
+    /// Whether all rules of the condition could be evaluated, as it was told last.
+    checked: Option<bool>,
     recorder: Option<Recorder>,
     /// A part of the recording has begun and lacks what was told before.
     begun: bool,
@@ -98,6 +102,8 @@ impl<'a> Out<'a> {
             outlets,
             metrics: None,
             kube_events: None,
+            condition: None,
+            checked: None,
             recorder: recorder.transpose()?,
             begun: false,
             retold: None,
@@ -117,6 +123,11 @@ impl<'a> Out<'a> {
     /// Tells Kubernetes of findings as well.
     pub(super) fn tell_kubernetes(&mut self, events: KubeEvents) {
         self.kube_events = Some(events);
+    }
+
+    /// Keeps a condition of the node as well.
+    pub(super) fn keep_condition(&mut self, condition: NodeCondition) {
+        self.condition = Some(condition);
     }
 
     pub(super) fn coverage(&mut self, items: &[CoverageItem]) {
@@ -211,6 +222,15 @@ impl<'a> Out<'a> {
         }
         if !findings.is_empty() {
             self.each_sink(Weight::Finding, |sink| sink.flush());
+        }
+        if let Some(condition) = &self.condition
+            && event.what == What::Tick
+        {
+            let checked = Some(self.engine.not_checked().is_empty());
+            if self.checked != checked || !findings.is_empty() {
+                self.checked = checked;
+                condition.follow(&self.engine.open(), checked == Some(true));
+            }
         }
     }
 
@@ -338,9 +358,14 @@ impl<'a> Out<'a> {
     /// Ends in bounded time, whoever does not read.
     pub(super) fn finish(mut self) {
         self.status = None;
+        // It is removed while others are waited for.
+        let condition = self.condition.take().map(NodeCondition::stop);
         drain(&self.outlets);
         if let Some(events) = self.kube_events.take() {
             events.finish();
+        }
+        if let Some(condition) = condition {
+            condition.finish();
         }
         let now = sysclock::now();
         let unrecorded = self.end_recording(now);

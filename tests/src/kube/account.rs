@@ -92,17 +92,37 @@ impl Account {
         )
     }
 
+    /// Lets it change nodes' status, too.
+    pub fn grant_condition(&self, kube: &Kube) -> anyhow::Result<()> {
+        self.allow(
+            kube,
+            "node-tracer-node-condition",
+            &json!([{ "apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"] }]),
+        )
+    }
+
     /// Whether the API server lets it, by now: roles take a moment.
     pub fn may_write_events(&self, kube: &Kube) -> anyhow::Result<bool> {
+        let events = json!({
+            "group": "events.k8s.io", "resource": "events", "verb": "create",
+            "namespace": "default",
+        });
+        Self::may(kube, &events)
+    }
+
+    /// The same for nodes' status.
+    pub fn may_set_condition(&self, kube: &Kube) -> anyhow::Result<bool> {
+        let status = json!({ "resource": "nodes", "subresource": "status", "verb": "patch" });
+        Self::may(kube, &status)
+    }
+
+    fn may(kube: &Kube, what: &Value) -> anyhow::Result<bool> {
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
             "spec": {
                 "user": format!("system:serviceaccount:{NAMESPACE}:{NAME}"),
-                "resourceAttributes": {
-                    "group": "events.k8s.io", "resource": "events", "verb": "create",
-                    "namespace": "default",
-                },
+                "resourceAttributes": what,
             },
         });
         let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";

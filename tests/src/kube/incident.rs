@@ -67,6 +67,11 @@ impl KubeIncident {
         &self.kube
     }
 
+    /// Kills kubelet; see [`Kube::kill_kubelet`].
+    pub fn kill_kubelet(&mut self) {
+        self.kube.kill_kubelet();
+    }
+
     /// Step 1: the first pod, whose container reads from the volume.
     pub fn start_old_pod(&mut self, name: &str) -> anyhow::Result<Running> {
         let from = format!("if={VOLUME}/hang");

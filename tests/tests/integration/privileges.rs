@@ -237,7 +237,13 @@ fn kubeconfig(path: &Path, server: &str, script: &str) -> anyhow::Result<()> {
 
 test!(NEEDS, threads_that_read_what_others_say_have_no_capability);
 fn threads_that_read_what_others_say_have_no_capability() -> anyhow::Result<()> {
-    const BARE: [&str; 4] = ["pods", "kube-events", "cri-answers", "metrics"];
+    const BARE: [&str; 5] = [
+        "pods",
+        "kube-events",
+        "node-condition",
+        "cri-answers",
+        "metrics",
+    ];
     let folder = Scratch::create()?;
     let at = |name: &str| folder.path().join(name).display().to_string();
     let api = TcpListener::bind("127.0.0.1:0")?;
@@ -252,7 +258,7 @@ fn threads_that_read_what_others_say_have_no_capability() -> anyhow::Result<()> 
     kubeconfig(Path::new(&at("kubeconfig")), &server, &script)?;
     let (config, socket) = (at("kubeconfig"), format!("unix://{}", at("cri.sock")));
     let args = ["--kubeconfig", &config, "--cri", &socket, "--kube-events"];
-    let args = [&args[..], &["--metrics", "127.0.0.1:0"]].concat();
+    let args = [&args[..], &["--node-condition", "--metrics", "127.0.0.1:0"]].concat();
     let tracer = trace(&Rights::default(), &args)?;
     let mut seen = BTreeSet::new();
     wait::until("all of these threads", SOON, || {

@@ -239,6 +239,14 @@ pub struct Trace {
         help_heading = HOW
     )]
     pub kube_events: Option<Floor>,
+    /// Also keep the node's condition PodAddressConflict
+    ///
+    /// It is True while a pod's IP is in use twice, or in use and free for the next
+    /// pod. It is written only when it changes, and removed at the end. The
+    /// credentials are those that pods are listed with; they must allow patch on
+    /// nodes/status. The trace never waits for it.
+    #[arg(long, help_heading = HOW)]
+    pub node_condition: bool,
     /// Where mechanisms end.
     #[command(flatten)]
     pub limit: Limit,

@@ -146,6 +146,11 @@ pub fn resources() -> impl Iterator<Item = &'static str> {
     .into_iter()
 }
 
+/// Those of them of which a node gets its own objects by their names.
+pub fn resources_by_name() -> impl Iterator<Item = &'static str> {
+    [calico::BLOCKS.name, calico::NATIVE.name].into_iter()
+}
+
 /// Addresses on this node that a store may have given out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Own {

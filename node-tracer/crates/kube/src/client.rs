@@ -162,6 +162,24 @@ impl Client {
         self.ask(request, "patch", MAX_SMALL).await
     }
 
+    /// Changes an object's status by a strategic merge patch, or only has that
+    /// checked. Returns the object as it is then.
+    pub(super) async fn patch_status(
+        &self,
+        path: &str,
+        name: &str,
+        patch: &Value,
+        dry_run: bool,
+    ) -> Result<Bytes, Problem> {
+        let params = PatchParams {
+            dry_run,
+            ..PatchParams::apply("node-tracer")
+        };
+        let request = kube_core::Request::new(path);
+        let request = request.patch_subresource("status", name, &params, &Patch::Strategic(patch));
+        self.ask(request, "patch", MAX_SMALL).await
+    }
+
     /// Opens a watch of pods.
     pub(super) async fn watch(
         &self,

@@ -38,6 +38,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family},
 };
 
+pub(crate) use self::object::{is_name, reason};
 use self::{changes::Sender, ledger::Ledger, object::EventChange, worker::Worker};
 use event::{
     clock::Timestamp,
@@ -54,9 +55,10 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Events of the API, as they are written.
 pub const EVENTS: Objects = Objects {
-    group: "events.k8s.io/v1",
+    api: "/apis/events.k8s.io/v1",
     plural: "events",
     name: "events.events.k8s.io",
+    verbs: "create and patch",
 };
 
 /// What became of an Event that was to be written.
@@ -228,4 +230,4 @@ impl KubeEvents {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -15,6 +15,7 @@
 
 mod by_address;
 mod client;
+pub mod condition;
 mod credentials;
 mod error;
 pub mod events;

@@ -3,6 +3,9 @@
 //! One request at a time, each with its time. Credentials are read anew after a
 //! failure and every few minutes, as tokens and certificates are replaced.
 
+pub(crate) mod complaints;
+pub(crate) mod rate;
+
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -26,15 +29,17 @@ const FRESH: Duration = Duration::from_secs(5 * 60);
 /// How long a server that has failed is left alone: at first, and at most.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// A namespaced resource of the API, as it is written.
+/// A resource of the API, as it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Objects {
     /// Group and version, as in a path.
-    pub group: &'static str,
+    pub api: &'static str,
     /// The last part of the path.
     pub plural: &'static str,
     /// As RBAC and `kubectl get` name it.
     pub name: &'static str,
+    /// What RBAC has to allow on it.
+    pub verbs: &'static str,
 }
 
 /// What of an object that was written is of use; all else is skipped.
@@ -42,6 +47,7 @@ pub struct Objects {
 #[serde(default)]
 pub struct Written {
     series: Option<Series>,
+    status: Option<Status>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -50,10 +56,33 @@ struct Series {
     count: Option<u32>,
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    conditions: Vec<Condition>,
+}
+
+/// What a node's condition says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Condition {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) status: String,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
 impl Written {
     /// How often an Event was seen, if it was more than once.
     pub fn count(&self) -> Option<u32> {
         self.series.as_ref()?.count
+    }
+
+    /// A node's condition of this type.
+    pub(crate) fn condition(self, kind: &str) -> Option<Condition> {
+        let conditions = self.status?.conditions;
+        conditions.into_iter().find(|it| it.kind == kind)
     }
 }
 
@@ -62,26 +91,28 @@ impl Written {
 pub enum WriteError {
     /// 403
     #[error(
-        "API server {server} (credentials: {by}): they do not allow to {} {} in namespace \
-         {namespace} (403 Forbidden); grant create and patch on {} in a ClusterRole{said}",
-        what.0,
-        what.1,
-        what.1
+        "API server {server} (credentials: {by}): they do not allow to {verb} {}{place} \
+         (403 Forbidden); grant {} on {} in a ClusterRole{said}",
+        objects.name,
+        objects.verbs,
+        objects.name
     )]
     Forbidden {
         server: String,
         /// Whose credentials were used.
         by: String,
-        /// `create` or `patch`, and the resource.
-        what: Box<(&'static str, &'static str)>,
-        namespace: Box<str>,
+        /// `create` or `patch`.
+        verb: &'static str,
+        objects: Box<Objects>,
+        /// In which namespace, if it is in one.
+        place: Box<str>,
         said: Box<str>,
     },
     /// 404; or 403 for a namespace that is on its way out.
-    #[error("API server {server} has no place for it in namespace {namespace}{said}")]
+    #[error("API server {server} has no place for it{place}{said}")]
     NotFound {
         server: String,
-        namespace: String,
+        place: String,
         said: String,
     },
     /// 409 to a create
@@ -149,6 +180,23 @@ impl Writer {
         self.ask("patch", namespace, ask).await
     }
 
+    /// Changes an object's status by a strategic merge patch, or only has that
+    /// checked. The object is in no namespace.
+    ///
+    /// # Errors
+    /// It is not changed.
+    pub async fn patch_status(
+        &mut self,
+        name: &str,
+        patch: &Value,
+        dry_run: bool,
+    ) -> Result<Written, WriteError> {
+        let ask = async |client: &Client, path: &str| {
+            client.patch_status(path, name, patch, dry_run).await
+        };
+        self.ask("patch", "", ask).await
+    }
+
     /// How long to leave the server alone that could not do it now: longer each
     /// time, until it does something again.
     pub fn pause(&mut self) -> Duration {
@@ -156,8 +204,11 @@ impl Writer {
     }
 
     fn path(&self, namespace: &str) -> String {
-        let Objects { group, plural, .. } = self.objects;
-        format!("/apis/{group}/namespaces/{namespace}/{plural}")
+        let Objects { api, plural, .. } = self.objects;
+        match namespace {
+            "" => format!("{api}/{plural}"),
+            _ => format!("{api}/namespaces/{namespace}/{plural}"),
+        }
     }
 
     fn client(&mut self) -> Result<&Client, KubeError> {
@@ -169,7 +220,7 @@ impl Writer {
         Ok(&self.client.insert(client).0)
     }
 
-    /// Has a client ask, in its time, at the path for a namespace.
+    /// Has a client ask, in its time, at the path for a namespace, or for none.
     async fn ask(
         &mut self,
         verb: &'static str,
@@ -194,7 +245,10 @@ impl Writer {
 
     fn refused(&self, verb: &'static str, namespace: &str, problem: Problem) -> WriteError {
         let server = self.credentials.server().to_owned();
-        let namespace = words(namespace);
+        let place = match namespace {
+            "" => String::new(),
+            _ => format!(" in namespace {}", words(namespace)),
+        };
         let said = |message: &str| match message {
             "" => String::new(),
             message => format!("; it says: {message}"),
@@ -204,22 +258,23 @@ impl Writer {
             Problem::Forbidden { message, .. } if message.contains("being terminated") => {
                 WriteError::NotFound {
                     server,
-                    namespace,
+                    place,
                     said: said(&message),
                 }
             }
             Problem::Forbidden { message, .. } => WriteError::Forbidden {
                 server,
                 by: self.credentials.place(),
-                what: Box::new((verb, self.objects.name)),
-                namespace: namespace.into(),
+                verb,
+                objects: Box::new(self.objects),
+                place: place.into(),
                 said: said(&message).into(),
             },
             Problem::Status {
                 code: 404, message, ..
             } => WriteError::NotFound {
                 server,
-                namespace,
+                place,
                 said: said(&message),
             },
             // To a patch it says that others write at the same time.
@@ -251,12 +306,7 @@ mod tests {
     #[test]
     fn a_conflict_is_an_object_that_is_there_or_one_that_others_write() {
         let server = Server::new(|_, _| Reply::Json(409, status(409, "conflict")));
-        let objects = Objects {
-            group: "events.k8s.io/v1",
-            plural: "events",
-            name: "events.events.k8s.io",
-        };
-        let mut writer = Writer::new(server.credentials(), objects);
+        let mut writer = Writer::new(server.credentials(), crate::events::EVENTS);
         let (created, patched) = on_this_thread(async {
             let created = writer.create("shop", &json!({}), false).await;
             (created, writer.patch("shop", "one", &json!({})).await)

@@ -210,6 +210,12 @@ fn kube_events_without_an_api_server_say_so() -> anyhow::Result<()> {
         "{code:?}: {stderr}"
     );
 
+    let (code, stderr) = line(&["--node-condition"])?;
+    ensure!(
+        code == Some(2) && stderr.contains("--node-condition needs the API server"),
+        "{code:?}: {stderr}"
+    );
+
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let config = folder.path().join("kubeconfig");
     let server = format!("http://127.0.0.1:{port}");

@@ -259,7 +259,7 @@ fn short(node: &str) -> String {
 }
 
 /// `GhostSandbox`; `GhostSandboxResolved`.
-fn reason(rule: Rule, resolved: bool) -> String {
+pub(crate) fn reason(rule: Rule, resolved: bool) -> String {
     let mut reason = String::new();
     for word in rule.as_str().split('-') {
         let mut letters = word.chars();
@@ -300,7 +300,7 @@ fn cut(text: &str, most: usize, end: &str) -> String {
 }
 
 /// Whether it can be an object's name: it becomes a part of a path.
-fn is_name(text: &str, most: usize) -> bool {
+pub(crate) fn is_name(text: &str, most: usize) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-');
     (1..=most).contains(&text.len()) && text.chars().all(plain) && !text.starts_with('.')
 }

@@ -17,7 +17,7 @@ use crate::server::{Asked, Reply, Server, TOKEN, status};
 /// Time for what happens at once, on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
-pub(super) fn ghost() -> Finding {
+pub(crate) fn ghost() -> Finding {
     serde_json::from_value(json!({
         "rule": "ghost-sandbox", "severity": "critical", "id": "4436a737a919c29a",
         "since": "2026-11-21T08:53:37.51Z",
@@ -43,7 +43,7 @@ fn start(server: &Server, floor: Severity) -> KubeEvents {
 }
 
 /// Waits until something is so.
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
         if let Some(found) = look() {

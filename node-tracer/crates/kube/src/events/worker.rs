@@ -1,10 +1,7 @@
 //! The thread that writes Events: one request after the other, so many in a
 //! time, and none of them kept from the rest by the one before.
 
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::time::sleep_until;
@@ -15,7 +12,13 @@ use super::{
     ledger::{GIVE_UP, Key, Ledger, Request, WriteResult},
     object::trial,
 };
-use crate::{WriteError, Writer};
+use crate::{
+    WriteError, Writer,
+    objects::{
+        complaints::{AWAY, Complaints},
+        rate::Rate,
+    },
+};
 use event::fault;
 
 /// Requests that are made at once, and how fast there may be more.
@@ -29,8 +32,8 @@ pub(super) struct Worker {
     rate: Rate,
     /// The server is left alone until then.
     pause: Option<Instant>,
-    /// Kinds of failures that were told.
-    told: BTreeSet<&'static str>,
+    /// Failures that were told.
+    told: Complaints,
 }
 
 impl Worker {
@@ -39,9 +42,12 @@ impl Worker {
             ledger,
             writer,
             counts,
-            rate: Rate::new(Instant::now()),
+            rate: Rate::new(Instant::now(), BURST, EACH),
             pause: None,
-            told: BTreeSet::new(),
+            told: Complaints::new(
+                "Kubernetes Events",
+                "such failures are counted from now on, and the trace goes on",
+            ),
         }
     }
 
@@ -107,7 +113,8 @@ impl Worker {
             }
         }
         if left_out {
-            self.tell_once(DROPPED, "there are more than there is room for");
+            self.told
+                .tell(DROPPED, "there are more than there is room for");
         }
         !taken.closed
     }
@@ -145,7 +152,7 @@ impl Worker {
         };
         if written.is_ok() {
             self.pause = None;
-            self.works();
+            self.told.works();
         }
         if let (Request::Create(_), Err(error @ WriteError::NotFound { .. })) = (&request, &written)
         {
@@ -163,7 +170,7 @@ impl Worker {
             let minutes = GIVE_UP.as_secs() / 60;
             let (namespace, name) = key;
             let what = format!("{name} in namespace {namespace} was not taken in {minutes} min");
-            self.tell_once(EXPIRED, &what);
+            self.told.tell(EXPIRED, &what);
         }
     }
 
@@ -182,64 +189,21 @@ impl Worker {
             }
             WriteError::Later(_) => {
                 self.pause = Some(Instant::now() + self.writer.pause());
-                self.tell_error(LATER, error);
+                self.tell_error(AWAY, error);
                 WriteResult::Later
             }
         }
     }
 
     fn tell_error(&mut self, kind: &'static str, error: &WriteError) {
-        self.tell_once(kind, &fault::chain(error));
-    }
-
-    /// One line for each kind of failure.
-    fn tell_once(&mut self, kind: &'static str, what: &str) {
-        if self.told.insert(kind) {
-            tracing::warn!(
-                "Kubernetes Events: {what}; such failures are counted from now on, and the trace \
-                 goes on"
-            );
-        }
-    }
-
-    /// Whatever fails from now on is news, if the server was away.
-    fn works(&mut self) {
-        if self.told.contains(LATER) {
-            self.told.clear();
-            tracing::warn!("Kubernetes Events: the API server takes them again");
-        }
+        self.told.tell(kind, &fault::chain(error));
     }
 }
 
-/// The kind of failures that can be over.
-const LATER: &str = "later";
 /// There was no room.
 const DROPPED: &str = "dropped";
 /// It was tried for too long.
 const EXPIRED: &str = "expired";
-
-/// So many at once, and then one each so often.
-struct Rate {
-    /// The moment at which the burst is whole again.
-    whole: Instant,
-}
-
-impl Rate {
-    fn new(now: Instant) -> Self {
-        Self { whole: now }
-    }
-
-    /// When there may be another one.
-    fn next(&self) -> Instant {
-        self.whole
-            .checked_sub(EACH * (BURST - 1))
-            .unwrap_or(self.whole)
-    }
-
-    fn take(&mut self, now: Instant) {
-        self.whole = self.whole.max(now) + EACH;
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -252,22 +216,6 @@ mod tests {
         server::{Reply, Server},
     };
     use event::finding::State;
-
-    #[test]
-    fn a_burst_is_let_through_and_then_one_a_second() {
-        let start = Instant::now() + Duration::from_secs(3_600);
-        let mut rate = Rate::new(start);
-        for _ in 0..BURST {
-            assert!(rate.next() <= start);
-            rate.take(start);
-        }
-        assert_eq!(rate.next(), start + EACH);
-        rate.take(start + EACH);
-        assert_eq!(rate.next(), start + 2 * EACH);
-        // After a rest there is a burst again.
-        let rested = start + EACH * (BURST + 10);
-        assert!(rate.next() + EACH * (BURST - 1) <= rested);
-    }
 
     /// What a worker says of itself, line by line.
     fn said(work: impl FnOnce(&mut Worker)) -> Vec<String> {
@@ -329,14 +277,14 @@ mod tests {
             for _ in 0..2 {
                 for _ in 0..3 {
                     worker.failed(&later());
-                    worker.tell_once(EXPIRED, "late");
+                    worker.told.tell(EXPIRED, "late");
                 }
-                worker.works();
-                worker.works();
+                worker.told.works();
+                worker.told.works();
             }
         });
         let of = |words: &str| said.iter().filter(|line| line.contains(words)).count();
-        assert_eq!((of("late;"), of("takes them again")), (2, 2), "{said:?}");
+        assert_eq!((of("late;"), of("answers again")), (2, 2), "{said:?}");
         assert_eq!(said.len(), 6, "{said:?}");
     }
 }
