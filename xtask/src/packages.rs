@@ -15,7 +15,7 @@ use crate::setup::{installing, missing, ok};
 use crate::vm::kernel::Mirror;
 
 /// Debian's package, and what it is for.
-const PACKAGES: [(&str, &str); 23] = [
+const PACKAGES: [(&str, &str); 24] = [
     ("iproute2", "ip"),
     ("containernetworking-plugins", "the real CNI plugins"),
     ("containerd", "a real container runtime"),

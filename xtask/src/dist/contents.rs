@@ -21,7 +21,7 @@ const PLUGIN: (&str, &str) = (
 );
 
 /// (below `node-tracer/packaging`, on the node)
-const FILES: [(&str, &str); 10] = [
+const FILES: [(&str, &str); 11] = [
     (
         "systemd/node-tracer.service",
         "usr/lib/systemd/system/node-tracer.service",
