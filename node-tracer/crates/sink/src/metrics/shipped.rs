@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{tests::told, *};
+use super::{tests::told_to, *};
 use event::{
     signal::Signal,
     testing::{at, s},
@@ -18,7 +18,9 @@ const SCRAPED: [&str; 3] = ["instance", "job", "node"];
 /// Names of metrics, as they are asked for, with the labels that a series of
 /// each can have.
 fn metrics() -> BTreeMap<String, BTreeSet<String>> {
-    let mut metrics = told();
+    let mut metrics = Metrics::new();
+    metrics.show_findings();
+    let mut metrics = told_to(metrics);
     let lost = What::EventsLost {
         cause: String::from("ring-full"),
         count: 1,

@@ -24,7 +24,10 @@ fn value(metrics: &Metrics, series: &str) -> Option<f64> {
 
 /// The incident, and what is found of it.
 pub(super) fn told() -> Metrics {
-    let mut metrics = Metrics::new();
+    told_to(Metrics::new())
+}
+
+pub(super) fn told_to(mut metrics: Metrics) -> Metrics {
     let mut node = Node::default();
     let mut story = ghost_story();
     story.push(at(70, What::Tick));
