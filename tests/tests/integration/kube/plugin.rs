@@ -95,7 +95,7 @@ fn kube_plugin_asks_all_nodes_and_says_which_did_not_answer() -> anyhow::Result<
             "report --node {name} --node n2 --out {FOLDER}/page.html"
         ))?;
         ensure!(report.contains("n2: no tracer runs there"), "{report}");
-        let page = kube.node().host_path(&format!("{FOLDER}/page.html"));
+        let page = folder.join("page.html");
         let text = fs::read_to_string(&page)?;
         ensure!(
             text.contains("default/stuck") && text.contains("default/reborn"),

@@ -197,7 +197,10 @@ test!(
 );
 fn tracer_knows_each_argument_of_the_chart() -> anyhow::Result<()> {
     let of = clients::all().pop().context("no Helm")?;
-    let made = made(&of, "kubeEvents=critical,nodeCondition=true,metrics.findings=true")?;
+    let made = made(
+        &of,
+        "kubeEvents=critical,nodeCondition=true,metrics.findings=true",
+    )?;
     let line = made
         .lines()
         .find_map(|it| it.trim().strip_prefix("args: ["));
