@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Kube, settings::kubeconfig};
 
 /// The namespace of the account.
-pub(super) const NAMESPACE: &str = "kube-system";
+pub const NAMESPACE: &str = "kube-system";
 /// Its name, and that of its role.
 pub(super) const NAME: &str = "node-tracer";
 

@@ -7,7 +7,8 @@ use std::path::Path;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use super::account::{NAME, NAMESPACE};
+use super::account::NAME;
+pub use super::account::NAMESPACE;
 use super::pod::{LIMIT, Running};
 use super::{ADDRESS_AND_PORT, Kube};
 use crate::containerd::image;
@@ -131,11 +132,55 @@ pub(super) fn publish_authority_in(kube: &Kube, namespace: &str) -> anyhow::Resu
     kube.expect("POST", &maps, Some(&map)).map(drop)
 }
 
-/// A pod of the DaemonSet, in which a tracer can be asked.
+/// A pod of the DaemonSet, in which a tracer can be asked. No controller runs here:
+/// the pod is made as the DaemonSet's would make it.
 pub fn deploy(kube: &Kube, program: &Path) -> anyhow::Result<Running> {
     fs::create_dir_all(kube.node().host_path(OUTPUT)).context("mkdir for the output")?;
-    let object = object(kube, program, "exec sleep 100000")?;
+    let mut object = object(kube, program, "exec sleep 100000")?;
+    let labels = object["metadata"]["labels"].clone();
+    let mut template = object["spec"].clone();
+    template["restartPolicy"] = "Always".into();
+    let set = json!({
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": { "name": NAME, "labels": labels },
+        "spec": {
+            "selector": { "matchLabels": labels },
+            "template": { "metadata": { "labels": labels }, "spec": template },
+        },
+    });
+    let sets = format!("/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets");
+    let set = kube.expect("POST", &sets, Some(&set))?;
+    object["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "name": NAME,
+        "uid": set["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true,
+    }]);
     kube.wait_until_running(&kube.create_object(NAMESPACE, &object)?)
+}
+
+/// A pod that has the tracer's label and is not its DaemonSet's, as whoever may
+/// create pods there can make one. `node` is an object alone: nothing runs.
+pub fn forge(kube: &Kube, namespace: &str, node: &str) -> anyhow::Result<()> {
+    let pod = kube.create_object(
+        namespace,
+        &json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": "forged",
+                "labels": { "app.kubernetes.io/name": "node-tracer" },
+            },
+            "spec": {
+                "nodeName": node,
+                "serviceAccountName": NAME,
+                "containers": [{ "name": "tracer", "image": image::BOX }],
+            },
+        }),
+    )?;
+    let mut object = kube.object(&pod)?.context("the pod is gone")?;
+    object["status"]["phase"] = "Running".into();
+    let status = format!("/api/v1/namespaces/{namespace}/pods/forged/status");
+    kube.expect("PUT", &status, Some(&object)).map(drop)
 }
 
 /// Runs the tracer in a pod to its end. The node has `program` at this path.

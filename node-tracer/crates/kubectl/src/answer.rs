@@ -1,8 +1,172 @@
 //! What the API and the nodes answered, in one.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
+
+/// What one node may say.
+const MAX_TEXT: usize = 4 << 20;
+/// What the records of one node may take in memory.
+const MAX_NODE: usize = 16 << 20;
+/// What each node's records may take in any case.
+const OWN: usize = 64 << 10;
+/// What those of all nodes may take beyond that.
+const MAX_ALL: usize = 256 << 20;
+
+/// Memory for the records of all nodes, so that a few that say very much leave
+/// some for the others.
+#[derive(Debug)]
+pub(crate) struct Room(AtomicUsize);
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(AtomicUsize::new(MAX_ALL))
+    }
+}
+
+impl Room {
+    fn take(&self, bytes: usize) -> bool {
+        let less = |left: usize| left.checked_sub(bytes);
+        self.0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+            .is_ok()
+    }
+}
+
+/// At most what a line of JSON takes once it is read: a number in a list is 2
+/// bytes and then 32, a map of one entry 7 and then 700.
+fn cost(line: &[u8]) -> usize {
+    let of = |byte: &u8| match byte {
+        b'{' => 700,
+        b',' | b'[' => 64,
+        _ => 1,
+    };
+    line.iter().map(of).sum()
+}
+
+/// Reads what a node's tracer prints as JSON lines, as it comes, and keeps what is
+/// asked for.
+pub(crate) struct Reader<'a> {
+    node: &'a str,
+    room: &'a Room,
+    /// Of explanations.
+    keep: fn(&Value) -> bool,
+    line: Vec<u8>,
+    read: usize,
+    kept: usize,
+    reply: Reply,
+}
+
+/// What is kept of one node's answer.
+#[derive(Debug, Default)]
+pub(crate) struct Reply {
+    findings: Vec<Value>,
+    explanations: Vec<Value>,
+    /// Rules that the node could not evaluate.
+    not_checked: Vec<String>,
+    /// It came to its end.
+    pub(crate) is_whole: bool,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(node: &'a str, room: &'a Room, keep: fn(&Value) -> bool) -> Self {
+        let (line, reply) = (Vec::new(), Reply::default());
+        Self {
+            node,
+            room,
+            keep,
+            line,
+            read: 0,
+            kept: 0,
+            reply,
+        }
+    }
+
+    /// Takes a piece. Returns whether there may be more.
+    pub(crate) fn take(&mut self, piece: &[u8]) -> bool {
+        self.read += piece.len();
+        if self.read > MAX_TEXT {
+            return false;
+        }
+        for part in piece.split_inclusive(|byte| *byte == b'\n') {
+            self.line.extend_from_slice(part);
+            if part.ends_with(b"\n") && !self.end_line() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// What was kept, at the end.
+    pub(crate) fn end(mut self) -> Reply {
+        self.end_line();
+        self.reply
+    }
+
+    /// Whether there was room for the line.
+    fn end_line(&mut self) -> bool {
+        let line = std::mem::take(&mut self.line);
+        let mut cost = cost(&line);
+        if self.kept + cost > MAX_NODE {
+            return false;
+        }
+        let Ok(record) = serde_json::from_slice::<Value>(&line) else {
+            return true;
+        };
+        if !self.reply.is_of_use(&record) {
+            return true;
+        }
+        // Its findings are kept twice: in it, and among all.
+        if text(&record, "/type") == "explanation" {
+            cost *= 2;
+        }
+        let free = OWN.saturating_sub(self.kept);
+        if !self.room.take(cost.saturating_sub(free)) {
+            return false;
+        }
+        self.kept += cost;
+        self.reply.keep(self.node, record, self.keep);
+        true
+    }
+}
+
+impl Reply {
+    fn is_of_use(&self, record: &Value) -> bool {
+        match text(record, "/type") {
+            "finding" => record["state"] != "resolved",
+            // There is one of them.
+            "explanation" | "summary" => !self.is_whole,
+            _ => false,
+        }
+    }
+
+    fn keep(&mut self, node: &str, mut record: Value, is_kept: fn(&Value) -> bool) {
+        // The node is named by who was asked, not by who answers.
+        record["node"] = node.into();
+        match text(&record, "/type") {
+            "finding" => self.findings.push(record),
+            "explanation" => {
+                self.is_whole = true;
+                let found = record["findings"].as_array().cloned().unwrap_or_default();
+                let objects = found.into_iter().filter(Value::is_object);
+                self.findings.extend(objects.map(|mut finding| {
+                    finding["node"] = node.into();
+                    finding
+                }));
+                if is_kept(&record) {
+                    self.explanations.push(record);
+                }
+            }
+            _ => {
+                self.is_whole = true;
+                let rules = record["not_checked"].as_array().into_iter().flatten();
+                let names = rules.filter_map(|rule| rule.pointer("/rule").unwrap_or(rule).as_str());
+                self.not_checked = names.map(str::to_owned).collect();
+            }
+        }
+    }
+}
 
 /// An answer to one question.
 #[derive(Debug, Default)]
@@ -84,45 +248,13 @@ fn worth(finding: &Value) -> u8 {
 }
 
 impl Answer {
-    /// Takes what a node's tracer printed as JSON lines; whether that was all.
-    pub(crate) fn take(&mut self, node: &str, lines: &str) -> bool {
-        let mut is_whole = false;
-        for line in lines.lines() {
-            let Ok(mut record) = serde_json::from_str::<Value>(line) else {
-                continue;
-            };
-            // The node is named by who was asked, not by who answers.
-            record["node"] = node.into();
-            match text(&record, "/type") {
-                "finding" if record["state"] != "resolved" => self.findings.push(record),
-                "explanation" => {
-                    is_whole = true;
-                    let found = record["findings"].as_array().cloned().unwrap_or_default();
-                    self.findings.extend(found.into_iter().map(|mut finding| {
-                        finding["node"] = node.into();
-                        finding
-                    }));
-                    self.explanations.push(record);
-                }
-                "summary" => {
-                    is_whole = true;
-                    self.not_checked(node, &record);
-                }
-                _ => {}
-            }
-        }
-        self.answered += usize::from(is_whole);
-        is_whole
-    }
-
-    /// Rules that a node could not evaluate.
-    fn not_checked(&mut self, node: &str, record: &Value) {
-        let rules = record["not_checked"].as_array().into_iter().flatten();
-        let names: Vec<&str> = rules
-            .filter_map(|rule| rule["rule"].as_str().or(rule.as_str()))
-            .collect();
-        if !names.is_empty() {
-            let reason = format!("could not evaluate {}", names.join(", "));
+    /// Takes what a node said.
+    pub(crate) fn take(&mut self, node: &str, reply: Reply) {
+        self.answered += usize::from(reply.is_whole);
+        self.findings.extend(reply.findings);
+        self.explanations.extend(reply.explanations);
+        if !reply.not_checked.is_empty() {
+            let reason = format!("could not evaluate {}", reply.not_checked.join(", "));
             self.unknown.insert(node.to_owned(), reason);
         }
     }
@@ -163,7 +295,7 @@ impl Answer {
         }
     }
 
-    pub(crate) fn json(&self) -> Value {
+    pub(crate) fn into_json(self) -> Value {
         let holders = self.holders.as_ref();
         let unknown = self.unknown.iter();
         json!({
@@ -171,12 +303,13 @@ impl Answer {
             "type": "cluster",
             "subject": self.subject,
             "holders": holders.map(|all| all.iter().map(Holder::json).collect::<Vec<_>>()),
-            "explanations": self.explanations,
-            "findings": self.findings,
             "nodes_answered": self.answered,
             "unknown": unknown
                 .map(|(node, reason)| json!({"node": node, "reason": reason}))
                 .collect::<Vec<_>>(),
+            // Moved: they can be large.
+            "explanations": Value::Array(self.explanations),
+            "findings": Value::Array(self.findings),
         })
     }
 }
@@ -186,6 +319,21 @@ mod tests {
     use super::*;
 
     const SUMMARY: &str = r#"{"type":"summary"}"#;
+
+    /// What is kept of an answer, and whether there was room for all of it.
+    fn reply(node: &str, text: &str, room: &Room) -> (Reply, bool) {
+        let mut reader = Reader::new(node, room, |_| true);
+        // As a pipe has it: in pieces that end anywhere.
+        let fits = text.as_bytes().chunks(7).all(|piece| reader.take(piece));
+        (reader.end(), fits)
+    }
+
+    fn take(answer: &mut Answer, node: &str, text: &str) -> bool {
+        let (reply, _) = reply(node, text, &Room::default());
+        let is_whole = reply.is_whole;
+        answer.take(node, reply);
+        is_whole
+    }
 
     fn finding(rule: &str, severity: &str, id: &str, incident: &str) -> String {
         let state = "open";
@@ -198,10 +346,14 @@ mod tests {
     fn incidents_of_all_nodes_are_one_each_the_worst_first() {
         let mut answer = Answer::default();
         let warning = finding("blocked-task", "warning", "1", "1");
-        assert!(answer.take("n1", &format!("{warning}\n{SUMMARY}\n")));
+        assert!(take(&mut answer, "n1", &format!("{warning}\n{SUMMARY}\n")));
         let duplicate = finding("duplicate-address", "critical", "2", "3");
         let ghost = finding("ghost-sandbox", "critical", "3", "3");
-        assert!(answer.take("n2", &format!("{duplicate}\n{ghost}\n{SUMMARY}\n")));
+        assert!(take(
+            &mut answer,
+            "n2",
+            &format!("{duplicate}\n{ghost}\n{SUMMARY}")
+        ));
         answer.sort();
         let incidents = answer.incidents();
         let named: Vec<_> = incidents
@@ -215,7 +367,8 @@ mod tests {
     #[test]
     fn what_ends_in_the_middle_is_no_answer() {
         let mut answer = Answer::default();
-        assert!(!answer.take("n1", "{\"type\":\"coverage\"}\n{\"type\":\"find"));
+        let text = "{\"type\":\"coverage\"}\n{\"type\":\"find";
+        assert!(!take(&mut answer, "n1", text));
         assert_eq!(answer.answered, 0);
     }
 
@@ -236,5 +389,48 @@ mod tests {
         assert_eq!(answer.exit_code(), 0);
         answer.unknown.insert("n2".into(), "no tracer".into());
         assert_eq!(answer.exit_code(), 3);
+    }
+
+    #[test]
+    fn a_node_that_says_very_much_takes_no_room_from_others() {
+        let room = Room::default();
+        let list = format!(
+            "{{\"type\":\"finding\",\"x\":[{}0]}}\n",
+            "0,".repeat(100_000)
+        );
+        let maps = format!(
+            "{{\"type\":\"finding\",\"x\":[{}0]}}\n",
+            "{\"\":0},".repeat(1_000)
+        );
+        for large in [list, maps] {
+            let (reply, fits) = reply("liar", &large.repeat(90), &room);
+            assert!(
+                !fits && reply.findings.len() < 25,
+                "{}",
+                reply.findings.len()
+            );
+        }
+        let (_, fits) = reply("liar", &"x".repeat(MAX_TEXT + 1), &room);
+        assert!(!fits);
+        // What is not kept takes nothing, and when nothing is left each has its own.
+        let (reply_of_one, fits) = reply("n1", &"{\"type\":\"coverage\"}\n".repeat(9_000), &room);
+        assert!(fits && !reply_of_one.is_whole);
+        assert!(room.take(room.0.load(Ordering::Relaxed)));
+        let warning = finding("blocked-task", "warning", "1", "1");
+        let (reply, fits) = reply("n1", &format!("{warning}\n{SUMMARY}\n"), &room);
+        assert!(fits && reply.is_whole && reply.findings.len() == 1);
+    }
+
+    #[test]
+    fn an_answer_of_any_form_is_read() {
+        for text in [
+            "[]",
+            "7",
+            "{\"type\":\"explanation\",\"findings\":[7,[]]}",
+            "{\"type\":7}",
+        ] {
+            let (reply, fits) = reply("n1", text, &Room::default());
+            assert!(fits && reply.findings.is_empty(), "{text}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! `kubectl node-tracer`: one question to the tracers of all nodes. kubectl
-//! carries it, with the caller's own rights: `get pods` and `get nodes`, and
-//! `exec` in the DaemonSet's pods. Nothing is written anywhere but the page of a
+//! carries it, with the caller's own rights: to list pods, nodes and the tracer's
+//! DaemonSets, and to `exec` in their pods. Nothing is written anywhere but the page of a
 //! report.
 
 mod answer;
@@ -8,6 +8,7 @@ mod kubectl;
 mod page;
 mod question;
 mod text;
+mod tracers;
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -15,8 +16,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use event::wording::escape::Printable;
 
 use crate::kubectl::Kubectl;
+
+/// Where the shipped manifests put the tracer.
+const NAMESPACE: &str = "node-tracer";
 
 #[derive(Parser)]
 #[command(
@@ -42,10 +47,10 @@ struct Common {
     /// kubectl's configuration file
     #[arg(long, global = true, value_name = "FILE")]
     kubeconfig: Option<String>,
-    /// Where the tracers' pods are [default: in any namespace]
-    #[arg(short, long, global = true)]
-    namespace: Option<String>,
-    /// Which pods are tracers
+    /// Where the tracer is: pods elsewhere are never asked
+    #[arg(short, long, global = true, default_value = NAMESPACE)]
+    namespace: String,
+    /// Which DaemonSets there are the tracer's, and which pods
     #[arg(
         short = 'l',
         long,
@@ -111,7 +116,8 @@ fn main() -> ExitCode {
     match run(&cli) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            let _ = writeln!(io::stderr(), "error: {error:#}");
+            let error = format!("error: {error:#}");
+            let _ = writeln!(io::stderr(), "{}", Printable(&error));
             ExitCode::from(2)
         }
     }
@@ -122,7 +128,7 @@ fn run(cli: &Cli) -> anyhow::Result<u8> {
     let kubectl = Kubectl::new(common.context.as_deref(), common.kubeconfig.as_deref());
     let tracers = question::Tracers {
         kubectl: &kubectl,
-        namespace: common.namespace.as_deref(),
+        namespace: &common.namespace,
         selector: &common.selector,
         timeout: common.timeout,
     };
@@ -137,12 +143,13 @@ fn run(cli: &Cli) -> anyhow::Result<u8> {
             return page::write(&tracers, node, out.as_deref(), *force);
         }
     };
+    let code = answer.exit_code();
     let printed = match common.output {
-        Output::Json => format!("{}\n", answer.json()),
-        Output::Text => text::text(&answer),
+        Output::Json => text::json(answer),
+        Output::Text => text::text(&answer, &common.namespace),
     };
     let mut out = io::stdout().lock();
     out.write_all(printed.as_bytes())?;
     out.flush()?;
-    Ok(answer.exit_code())
+    Ok(code)
 }

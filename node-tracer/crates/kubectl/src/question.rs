@@ -1,35 +1,35 @@
 //! Questions, and whom they are put to.
 
-use std::collections::BTreeMap;
+use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use event::wording::escape::Printable;
 use serde_json::Value;
 
-use crate::answer::{Answer, Holder, text};
+use crate::answer::{Answer, Holder, Reader, Room};
 use crate::kubectl::{Kubectl, progress, side_by_side};
+use crate::tracers::{DaemonSet, List, Pod, Speakers, Tracer};
 
 /// Nodes that are asked at once: each is a stream through the API server.
 const AT_A_TIME: usize = 50;
 
-/// What each node printed, and why that may be not all; or why nothing.
-pub(crate) type Answers = Vec<(String, Result<(String, String), String>)>;
+/// What each node said; or why it did not.
+pub(crate) type Answers<T> = Vec<(String, Result<T, String>)>;
 
 /// The tracers of a cluster.
 pub(crate) struct Tracers<'a> {
     pub(crate) kubectl: &'a Kubectl,
-    pub(crate) namespace: Option<&'a str>,
+    pub(crate) namespace: &'a str,
     pub(crate) selector: &'a str,
     pub(crate) timeout: Duration,
 }
 
-/// One tracer's pod.
-struct Tracer {
-    namespace: String,
-    pod: String,
-    is_running: bool,
-}
+/// A node's own text that is printed.
+const MAX_PAGE: usize = 1 << 20;
+/// Pods that are named as not asked.
+const MAX_NAMED: usize = 10;
 
 impl Tracers<'_> {
     /// Who has an address: the API's word, and each node's.
@@ -41,15 +41,15 @@ impl Tracers<'_> {
             Ok(address) => address.to_string(),
             Err(_) => addresses.next().cloned().unwrap_or(subject.to_owned()),
         };
-        let mut answer = self.ask(&[], &["explain", "-o", "json", "--", &asked])?;
-        answer.explanations.retain(is_about);
+        let question = ["explain", "-o", "json", "--", &asked];
+        let mut answer = self.ask(&self.speakers()?, &[], &question, is_about)?;
         answer.subject = Some(asked);
         answer.holders = Some(holders);
         Ok(answer)
     }
 
     pub(crate) fn ghosts(&self) -> anyhow::Result<Answer> {
-        self.ask(&[], &["scan", "-o", "json"])
+        self.ask(&self.speakers()?, &[], &["scan", "-o", "json"], |_| true)
     }
 
     /// What these nodes know; without any, all that know something.
@@ -60,16 +60,27 @@ impl Tracers<'_> {
         nodes: &[String],
         in_words: bool,
     ) -> anyhow::Result<Answer> {
-        let mut answer = self.ask(nodes, &["explain", "-o", "json", "--", subject])?;
-        if nodes.is_empty() {
-            answer.explanations.retain(is_about);
-        } else if in_words {
-            let tracers = self.tracers()?;
+        let speakers = self.speakers()?;
+        let question = ["explain", "-o", "json", "--", subject];
+        let keep = if nodes.is_empty() {
+            is_about
+        } else {
+            |_: &Value| true
+        };
+        let mut answer = self.ask(&speakers, nodes, &question, keep)?;
+        if in_words {
             let question = ["explain", "--", subject];
             for node in nodes.iter().filter(|it| !answer.unknown.contains_key(*it)) {
-                let printed = tracers.get(node).map(|it| self.ask_one(it, &question));
-                if let Some(Ok((text, _))) = printed {
-                    answer.pages.push((node.clone(), text));
+                let mut page = Vec::new();
+                let take = |piece: &[u8]| {
+                    page.extend_from_slice(piece);
+                    page.len() <= MAX_PAGE
+                };
+                let asked = speakers.of.get(node).and_then(|it| it.as_ref().ok());
+                let asked = asked.map(|tracer| self.ask_one(tracer, &question, take));
+                if asked.is_some_and(|it| it.is_ok()) {
+                    let page = String::from_utf8_lossy(&page).into_owned();
+                    answer.pages.push((node.clone(), page));
                 }
             }
         }
@@ -83,19 +94,19 @@ impl Tracers<'_> {
             Some((namespace, name)) => {
                 let field = format!("metadata.name={name}");
                 let args = ["pods", "-n", namespace, "--field-selector", &field];
-                self.kubectl.get(&args)?
+                self.kubectl.get::<Value>(&args)?
             }
             None if subject.parse::<IpAddr>().is_ok() => {
                 let field = format!("status.podIP={subject}");
                 let args = ["pods", "-A", "--field-selector", &field];
-                self.kubectl.get(&args)?
+                self.kubectl.get::<Value>(&args)?
             }
             // A MAC address is in no object of the API.
             None if subject.contains(':') => return Ok(Vec::new()),
             None => {
                 let field = format!("metadata.name={subject}");
                 let args = ["pods", "-A", "--field-selector", &field];
-                self.kubectl.get(&args)?
+                self.kubectl.get::<Value>(&args)?
             }
         };
         let holders = items(&pods).filter_map(Holder::of);
@@ -103,37 +114,58 @@ impl Tracers<'_> {
     }
 
     /// Puts a question to the tracers of these nodes, or of all.
-    fn ask(&self, nodes: &[String], question: &[&str]) -> anyhow::Result<Answer> {
+    fn ask(
+        &self,
+        speakers: &Speakers,
+        nodes: &[String],
+        question: &[&str],
+        keep: fn(&Value) -> bool,
+    ) -> anyhow::Result<Answer> {
+        let room = Room::default();
+        let ask = |node: &str, tracer: &Tracer| {
+            let mut reader = Reader::new(node, &room, keep);
+            let why = self.ask_one(tracer, question, |piece| reader.take(piece));
+            Ok((reader.end(), why))
+        };
         let mut answer = Answer::default();
-        for (node, answered) in self.each(nodes, question)? {
-            let failed = match answered {
-                Ok((lines, _)) if answer.take(&node, &lines) => continue,
-                Ok((_, why)) => why,
+        for (node, answered) in self.each(speakers, nodes, ask)? {
+            let why = match answered {
+                Ok((mut reply, why)) => {
+                    reply.is_whole &= why.is_ok();
+                    let is_whole = reply.is_whole;
+                    answer.take(&node, reply);
+                    match why {
+                        Ok(_) if is_whole => continue,
+                        Ok(why) | Err(why) => why,
+                    }
+                }
                 Err(why) => why,
             };
-            answer.unknown.insert(node, failed);
+            answer.unknown.insert(node, why);
         }
         answer.sort();
         Ok(answer)
     }
 
-    /// What each printed, and why that may be not all; or why it printed nothing.
-    pub(crate) fn each(&self, nodes: &[String], question: &[&str]) -> anyhow::Result<Answers> {
-        let tracers = self.tracers().context("find the tracers' pods")?;
+    /// Asks the tracers of these nodes, or of all, many at a time.
+    pub(crate) fn each<T: Send>(
+        &self,
+        speakers: &Speakers,
+        nodes: &[String],
+        ask: impl Fn(&str, &Tracer) -> Result<T, String> + Sync,
+    ) -> anyhow::Result<Answers<T>> {
         let nodes = match nodes {
-            [] => self.nodes(&tracers).context("list the nodes")?,
+            [] => self.nodes(speakers).context("list the nodes")?,
             nodes => nodes.to_vec(),
         };
         if nodes.is_empty() {
             bail!("there are no nodes");
         }
         let all = nodes.len();
-        let ask = |node: &String| match tracers.get(node) {
+        let ask = |node: &String| match speakers.of.get(node) {
             None => Err(format!("no tracer runs there ({})", self.selector)),
-            Some(tracer) if !tracer.is_running => {
-                Err(format!("its tracer {} does not run", tracer.pod))
-            }
-            Some(tracer) => self.ask_one(tracer, question),
+            Some(Err(why)) => Err(why.clone()),
+            Some(Ok(tracer)) => ask(node, tracer),
         };
         let show = |done| progress(&format!("{done} of {all} nodes"));
         let answers = side_by_side(&nodes, AT_A_TIME, ask, show);
@@ -141,57 +173,74 @@ impl Tracers<'_> {
         Ok(nodes.into_iter().zip(answers).collect())
     }
 
-    /// What one printed, and why that may be not all.
-    fn ask_one(&self, tracer: &Tracer, question: &[&str]) -> Result<(String, String), String> {
-        let to = ["exec", "-n", &tracer.namespace, &tracer.pod, "--"];
-        let args = [&to, &["node-tracer"][..], question].concat();
-        match self.kubectl.run(&args, self.timeout) {
-            Ok(printed) => {
-                let why = printed.why();
-                Ok((printed.stdout, why))
-            }
+    /// Has one's words as they come. Returns why these may be not all, should they
+    /// turn out not to be; or why they are not.
+    pub(crate) fn ask_one(
+        &self,
+        tracer: &Tracer,
+        question: &[&str],
+        take: impl FnMut(&[u8]) -> bool,
+    ) -> Result<String, String> {
+        let to = ["exec", "-n", &tracer.namespace, &tracer.pod];
+        let container = ["-c", &tracer.container, "--", "node-tracer"];
+        let args = [&to, &container, question].concat();
+        match self.kubectl.run(&args, self.timeout, take) {
+            Ok(ended) if ended.is_cut => Err("it says more than is kept".into()),
+            Ok(ended) => Ok(ended.why()),
             Err(error) => Err(format!("{error:#}")),
         }
     }
 
-    /// By node.
-    fn tracers(&self) -> anyhow::Result<BTreeMap<String, Tracer>> {
-        let place = match self.namespace {
-            Some(namespace) => vec!["-n", namespace],
-            None => vec!["-A"],
-        };
-        let args = [&["pods"][..], &place, &["-l", self.selector]].concat();
-        let pods = self.kubectl.get(&args)?;
-        let mut tracers = BTreeMap::new();
-        for pod in items(&pods) {
-            let tracer = Tracer {
-                namespace: text(pod, "/metadata/namespace").to_owned(),
-                pod: text(pod, "/metadata/name").to_owned(),
-                is_running: text(pod, "/status/phase") == "Running",
-            };
-            let node = text(pod, "/spec/nodeName").to_owned();
-            // While it is updated a node has two.
-            match tracers.get(&node) {
-                Some(Tracer {
-                    is_running: true, ..
-                }) => {}
-                _ => drop(tracers.insert(node, tracer)),
-            }
+    /// Who speaks for the nodes. Who does not, though it has the labels, is named on
+    /// standard error.
+    pub(crate) fn speakers(&self) -> anyhow::Result<Speakers> {
+        let (namespace, selector) = (self.namespace, self.selector);
+        let args = ["daemonsets.apps", "-n", namespace, "-l", selector];
+        let sets: List<DaemonSet> = self.kubectl.get(&args).context("find the tracers")?;
+        if sets.items.is_empty() {
+            bail!("no DaemonSet in namespace {namespace} has {selector}: see -n and -l");
         }
-        Ok(tracers)
+        let pods = |place: &[&str]| -> anyhow::Result<List<Pod>> {
+            let args = [&["pods"][..], place, &["-l", selector]].concat();
+            self.kubectl.get(&args).context("find the tracers' pods")
+        };
+        // In all namespaces, to name those that pretend; not everybody may see them.
+        let (pods, rest) = match pods(&["-A"]) {
+            Ok(pods) => (pods, None),
+            Err(error) => (pods(&["-n", namespace])?, Some(error)),
+        };
+        let speakers = Speakers::among(namespace, &sets.items, &pods.items);
+        for one in speakers.not_asked.iter().take(MAX_NAMED) {
+            say(&format!("not asked: {one}"));
+        }
+        let more = speakers.not_asked.len().saturating_sub(MAX_NAMED);
+        if more > 0 {
+            say(&format!("not asked: {more} more pods with {selector}"));
+        }
+        if let Some(error) = rest {
+            say(&format!(
+                "pods of other namespaces are not known: {error:#}"
+            ));
+        }
+        Ok(speakers)
     }
 
     /// All nodes of the cluster: also those that have no tracer.
-    fn nodes(&self, tracers: &BTreeMap<String, Tracer>) -> anyhow::Result<Vec<String>> {
+    fn nodes(&self, speakers: &Speakers) -> anyhow::Result<Vec<String>> {
         // As a table: whole nodes are 20 kB each.
         let table = self.kubectl.table(&["nodes", "--no-headers"])?;
         let named = table.lines().filter_map(|line| line.split(' ').next());
         let mut nodes: Vec<String> = named.map(str::to_owned).collect();
-        nodes.extend(tracers.keys().filter(|node| !node.is_empty()).cloned());
+        nodes.extend(speakers.of.keys().cloned());
         nodes.sort_unstable();
         nodes.dedup();
         Ok(nodes)
     }
+}
+
+/// A line on standard error.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{}", Printable(text));
 }
 
 fn items(list: &Value) -> impl Iterator<Item = &Value> {

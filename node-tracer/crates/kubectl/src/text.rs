@@ -1,14 +1,17 @@
 //! Answers as people read them, in the layout of node-tracer itself.
 
-use std::{fmt::Write as _, net::IpAddr};
+use std::{collections::BTreeMap, fmt::Write as _, net::IpAddr};
 
-use event::wording::escape::Printable;
+use event::wording::escape::{Printable, is_hidden};
 use serde_json::Value;
 
+use crate::NAMESPACE;
 use crate::answer::{Answer, text as field};
 
 /// Nodes that are listed as unknown one by one.
 const MAX_UNKNOWN: usize = 10;
+/// Incidents of one node that are shown: it could hide those of the others.
+const MAX_INCIDENTS: usize = 50;
 
 /// `name` is at the left, and one line's text behind it.
 fn line(out: &mut String, name: &str, text: &str) {
@@ -16,7 +19,24 @@ fn line(out: &mut String, name: &str, text: &str) {
     let _ = writeln!(out, "  {name:<8}  {}", Printable(text));
 }
 
-pub(crate) fn text(answer: &Answer) -> String {
+/// One line; what is hidden can only be in strings, and is escaped there.
+pub(crate) fn json(answer: Answer) -> String {
+    let mut out = String::new();
+    for c in answer.into_json().to_string().chars() {
+        if is_hidden(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    out.push('\n');
+    out
+}
+
+/// `namespace` is where the tracer is.
+pub(crate) fn text(answer: &Answer, namespace: &str) -> String {
     let mut out = String::new();
     if !answer.pages.is_empty() {
         for (node, page) in &answer.pages {
@@ -53,8 +73,22 @@ pub(crate) fn text(answer: &Answer) -> String {
     if !out.is_empty() {
         out.push('\n');
     }
+    let mut shown: BTreeMap<&str, usize> = BTreeMap::new();
     for finding in answer.incidents() {
-        incident(&mut out, finding);
+        let number = shown.entry(field(finding, "/node")).or_default();
+        *number += 1;
+        if *number <= MAX_INCIDENTS {
+            incident(&mut out, finding, namespace);
+        }
+    }
+    for (node, number) in shown {
+        if let Some(more @ 1..) = number.checked_sub(MAX_INCIDENTS) {
+            line(
+                &mut out,
+                "more",
+                &format!("{more} incidents of {node}: see -o json"),
+            );
+        }
     }
     unknown(&mut out, answer);
     let incidents = answer.incidents().len();
@@ -86,7 +120,7 @@ fn partly(answer: &Answer) -> usize {
         .count()
 }
 
-fn incident(out: &mut String, finding: &Value) {
+fn incident(out: &mut String, finding: &Value, namespace: &str) {
     let severity = field(finding, "/severity").to_uppercase();
     let mut rule = field(finding, "/rule").to_owned();
     if let Some(phase) = finding["phase"].as_str() {
@@ -108,7 +142,11 @@ fn incident(out: &mut String, finding: &Value) {
     // It is to be pasted, and a node is not trusted with what a shell reads.
     let address = field(finding, "/addresses/0").parse::<IpAddr>().ok();
     if let Some(address) = address {
-        let more = format!("kubectl node-tracer explain {address} --node {node}");
+        let place = match namespace {
+            NAMESPACE => String::new(),
+            namespace => format!(" -n {namespace}"),
+        };
+        let more = format!("kubectl node-tracer explain {address} --node {node}{place}");
         line(out, "more", &more);
     }
     out.push('\n');
@@ -119,6 +157,44 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::answer::{Reader, Room};
+
+    /// Has a node answer with these findings.
+    fn say(answer: &mut Answer, node: &str, findings: &[Value]) {
+        let room = Room::default();
+        let mut reader = Reader::new(node, &room, |_| true);
+        for record in findings.iter().chain([&json!({"type": "summary"})]) {
+            assert!(reader.take(format!("{record}\n").as_bytes()));
+        }
+        answer.take(node, reader.end());
+    }
+
+    #[test]
+    fn json_is_harmless_to_look_at_and_the_same_data() {
+        let mut answer = Answer::default();
+        let title = "a\u{1b}[2J\u{9b}\u{202e}\u{e0001} \"x\\";
+        say(
+            &mut answer,
+            "n1",
+            &[json!({"type": "finding", "title": title})],
+        );
+        let text = json(answer);
+        assert!(!text.trim_end().contains(is_hidden), "{text}");
+        let read: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(read["findings"][0]["title"], title);
+    }
+
+    #[test]
+    fn a_node_with_very_many_incidents_hides_none_of_another() {
+        let mut answer = Answer::default();
+        let one =
+            |id: usize| json!({"type": "finding", "id": id.to_string(), "severity": "critical"});
+        say(&mut answer, "a", &(0..60).map(one).collect::<Vec<_>>());
+        say(&mut answer, "b", &[one(7)]);
+        let text = text(&answer, "elsewhere");
+        assert_eq!(text.matches("CRITICAL").count(), 51);
+        assert!(text.contains("10 incidents of a: see -o json"), "{text}");
+    }
 
     #[test]
     fn an_incident_says_where_it_is_and_how_to_ask_for_more() {
@@ -126,14 +202,11 @@ mod tests {
         let finding = json!({"type": "finding", "rule": "ghost-sandbox", "phase": "conflict",
             "severity": "critical", "id": "1", "state": "open", "addresses": ["10.0.0.5"],
             "title": "10.0.0.5 is\u{1b}[2J used twice", "advice": ["kubectl cordon n1"]});
-        answer.take(
-            "n1",
-            &format!("{finding}\n{}\n", json!({"type": "summary"})),
-        );
+        say(&mut answer, "n1", &[finding]);
         answer
             .unknown
             .insert("n2".into(), "no tracer runs there".into());
-        let text = text(&answer);
+        let text = text(&answer, NAMESPACE);
         let want = "CRITICAL  ghost-sandbox/conflict  n1  10.0.0.5 is\\x1b[2J used twice\n  \
                     first     kubectl cordon n1\n  \
                     more      kubectl node-tracer explain 10.0.0.5 --node n1\n\n  \
@@ -147,6 +220,7 @@ mod tests {
         incident(
             &mut out,
             &json!({"addresses": ["10.0.0.5; reboot"], "node": "n1"}),
+            NAMESPACE,
         );
         assert!(!out.contains("reboot"), "{out}");
     }

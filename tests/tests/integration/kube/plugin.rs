@@ -1,6 +1,6 @@
 //! `kubectl node-tracer`, with a real kubectl (the oldest and the newest that are
 //! here), API server and kubelet between it and the tracer's pod, and a second node
-//! that is only an object.
+//! that is only an object, with pods that pretend to be its tracer.
 
 use std::fs;
 use std::path::Path;
@@ -56,6 +56,9 @@ fn kube_plugin_asks_all_nodes_and_says_which_did_not_answer() -> anyhow::Result<
     agent::deploy(kube, &Path::new(FOLDER).join("node-tracer"))?;
     let other = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n2"}});
     kube.expect("POST", "/api/v1/nodes", Some(&other))?;
+    for namespace in ["default", agent::NAMESPACE] {
+        agent::forge(kube, namespace, "n2")?;
+    }
     // The API server finds a kubelet by its node's name.
     let name = kube.name();
     let hosts =
@@ -67,7 +70,9 @@ fn kube_plugin_asks_all_nodes_and_says_which_did_not_answer() -> anyhow::Result<
         let is_ghost = findings.any(|it| {
             it["rule"] == "ghost-sandbox" && it["phase"] == "conflict" && it["node"] == name
         });
-        is_ghost && answer["unknown"][0]["node"] == "n2"
+        let unknown = &answer["unknown"][0];
+        let reason = unknown["reason"].as_str().unwrap_or_default();
+        is_ghost && unknown["node"] == "n2" && reason.starts_with("no tracer runs there")
     };
     let mut all: Vec<_> = clients::all().into_iter().map(Some).collect();
     if all.is_empty() {
@@ -76,10 +81,20 @@ fn kube_plugin_asks_all_nodes_and_says_which_did_not_answer() -> anyhow::Result<
     for of in &all {
         let terminal = Terminal::new(&shell, of.as_ref());
         let ask = |question: &str| -> anyhow::Result<String> {
-            let line = format!("PATH=$PATH:{FOLDER} kubectl node-tracer {question}");
+            let place = agent::NAMESPACE;
+            let ask = format!("PATH=$PATH:{FOLDER} kubectl node-tracer -n {place} {question}");
+            // What it says of pods that it does not ask is on standard error.
+            let line = format!("{ask} 2>{FOLDER}/stderr");
             let (code, text) = terminal.ends(&line)?;
-            ensure!(code == Some(1), "{of:?}: {line}: {code:?} {text}");
-            Ok(text)
+            let stderr = fs::read_to_string(kube.node().host_path(&format!("{FOLDER}/stderr")))?;
+            ensure!(code == Some(1), "{of:?}: {line}: {code:?} {text} {stderr}");
+            for forged in [
+                "default/forged on n2: it is not in",
+                "forged on n2: no DaemonSet",
+            ] {
+                ensure!(stderr.contains(forged), "{line}: {stderr}");
+            }
+            Ok(text + &unknown_of(&stderr))
         };
         let who: Value = serde_json::from_str(&ask(&format!("who {address} -o json"))?)?;
         ensure!(is_told(&who), "{who:#}");
@@ -103,5 +118,17 @@ fn kube_plugin_asks_all_nodes_and_says_which_did_not_answer() -> anyhow::Result<
         );
         fs::remove_file(page)?;
     }
+    // Where the tracer is not, nobody is asked.
+    let terminal = Terminal::new(&shell, all[0].as_ref());
+    let line = format!("PATH=$PATH:{FOLDER} kubectl node-tracer -n default ghosts");
+    let (code, text) = terminal.ends(&line)?;
+    let is_refused = text.contains("no DaemonSet in namespace default");
+    ensure!(code == Some(2) && is_refused, "{line}: {code:?} {text}");
     incident.release()
+}
+
+/// The nodes of which a page has nothing.
+fn unknown_of(stderr: &str) -> String {
+    let lines = stderr.lines();
+    lines.filter(|line| line.starts_with("unknown")).collect()
 }
