@@ -20,7 +20,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::{
-    reader::{Line, LineEnd, Lines, ReadError, Recording},
+    long_texts::LongTexts,
+    reader::{Line, LineEnd, Lines, ReadError, Recording, takes_too_much, values},
     recorder::{Recorder, RecordingError},
     tape::{Opened, STDOUT},
 };

@@ -71,16 +71,32 @@ fn each(
     let mut outcome = Outcome::default();
     let mut failed = Failed::default();
     let mut logs = Vec::new();
+    // What was told of files that are logs besides.
+    let mut sifted = Vec::new();
     let _shown = tally.show(files);
     // One that may go on in the next file.
     let mut begun: Option<Run> = None;
     for path in files {
         let recording = match Input::open(path, &tally.read) {
-            Ok(input) if printed::is_printed(input.beginning()) => {
-                match sinks().and_then(|sinks| printed::run(input, sinks)) {
-                    Ok(Replayed::Whole { found }) => outcome = outcome.max(found),
-                    Ok(Replayed::Unheard { found }) => return unheard(outcome.max(found)),
-                    Err(failure) => failed.note(failure)?,
+            Ok(input) if printed::may_be_in(input.beginning()) => {
+                let told = match sinks().map(|sinks| printed::sift(input, sinks)) {
+                    Ok((printed, Ok(Some(rest)))) => {
+                        logs.push(rest);
+                        sifted.push(printed);
+                        continue;
+                    }
+                    Ok((printed, Ok(None))) => printed.borrow_mut().finish(),
+                    Ok((printed, Err(error))) => {
+                        failed.note(Failure::Log(error))?;
+                        if !printed.borrow().is_told() {
+                            continue;
+                        }
+                        printed.borrow_mut().finish()
+                    }
+                    Err(failure) => Err(failure),
+                };
+                if !failed.is_heard(told, &mut outcome)? {
+                    return unheard(outcome);
                 }
                 continue;
             }
@@ -135,10 +151,17 @@ fn each(
         outcome = outcome.max(run.finish()?);
     }
     if !logs.is_empty() {
-        match sinks().and_then(|sinks| logs::run(logs, frame, sinks)) {
-            Ok(Replayed::Whole { found }) => outcome = outcome.max(found),
-            Ok(Replayed::Unheard { found }) => return unheard(outcome.max(found)),
-            Err(failure) => failed.note(failure)?,
+        let told = sinks().and_then(|sinks| logs::run(logs, &sifted, frame, sinks));
+        if !failed.is_heard(told, &mut outcome)? {
+            return unheard(outcome);
+        }
+    }
+    for printed in sifted {
+        if printed.borrow().has_failed() || printed.borrow().is_told() {
+            let told = printed.borrow_mut().finish();
+            if !failed.is_heard(told, &mut outcome)? {
+                return unheard(outcome);
+            }
         }
     }
     failed.end(files.len())?;
@@ -177,6 +200,24 @@ impl Failed {
             other => self.all.push(other.into()),
         }
         Ok(())
+    }
+
+    /// Takes in how far something was told; `false` if there is nobody left to tell.
+    fn is_heard(
+        &mut self,
+        told: Result<Replayed, Failure>,
+        outcome: &mut Outcome,
+    ) -> anyhow::Result<bool> {
+        let (found, is_heard) = match told {
+            Ok(Replayed::Whole { found }) => (found, true),
+            Ok(Replayed::Unheard { found }) => (found, false),
+            Err(failure) => {
+                self.note(failure)?;
+                return Ok(true);
+            }
+        };
+        *outcome = (*outcome).max(found);
+        Ok(is_heard)
     }
 
     fn end(mut self, of: usize) -> anyhow::Result<()> {

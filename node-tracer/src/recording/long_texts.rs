@@ -1,4 +1,4 @@
-//! Texts of a recording are as long as whoever has written it likes, and what is
+//! Texts of a recording, and of records, are as long as whoever has written it likes, and what is
 //! kept of them is bounded by their number: so they are cut, in the line, before
 //! it is read.
 //!
@@ -15,10 +15,12 @@ const LONGEST: usize = 8 << 10;
 const MESSAGES: usize = 32 << 20;
 /// and all other texts.
 const OTHERS: usize = 4 << 20;
-const CALLED: [&[u8]; 4] = [b"message", b"msg", b"details", b"error"];
+const CALLED: [&[u8]; 8] = [
+    b"message", b"msg", b"details", b"error", b"title", b"claim", b"unknown", b"advice",
+];
 
 #[derive(Debug)]
-pub(super) struct LongTexts {
+pub(crate) struct LongTexts {
     /// What is left of [`MESSAGES`].
     messages: usize,
     /// What is left of [`OTHERS`].
@@ -39,12 +41,12 @@ impl Default for LongTexts {
 
 impl LongTexts {
     /// How many texts were cut since the last time.
-    pub(super) fn take_cut(&mut self) -> u64 {
+    pub(crate) fn take_cut(&mut self) -> u64 {
         std::mem::take(&mut self.cut)
     }
 
     /// Cuts the texts, and the names of members, in a line of JSON.
-    pub(super) fn cut_in(&mut self, line: &mut Vec<u8>) {
+    pub(crate) fn cut_in(&mut self, line: &mut Vec<u8>) {
         let (mut read, mut written) = (0, 0);
         let mut move_to = |line: &mut Vec<u8>, read: &mut usize, end: usize| {
             if written < *read {

@@ -259,7 +259,7 @@ fn parse(line: &[u8]) -> Result<Line, String> {
     let kind: Kind<'_> = serde_json::from_slice(line).map_err(|why| reason(&why))?;
     let is_list = kind.event.as_deref() == Some("pods-listed");
     let each = if is_list { POD_VALUE } else { VALUE };
-    if values(line).saturating_mul(each) + 2 * line.len() > MAX_COST {
+    if costs(line, each) > MAX_COST {
         return Err(String::from("it holds more than can be read at once"));
     }
     let read = match (kind.event.as_deref(), kind.note.as_deref()) {
@@ -285,8 +285,18 @@ fn parse(line: &[u8]) -> Result<Line, String> {
     read.map_err(|why| reason(&why))
 }
 
+/// Whether more memory than there may be is needed to read a line.
+pub(crate) fn takes_too_much(line: &[u8]) -> bool {
+    line.len() > SMALL && costs(line, VALUE) > MAX_COST
+}
+
+/// What reading a line takes where each value takes so much.
+fn costs(line: &[u8], each: usize) -> usize {
+    values(line).saturating_mul(each) + 2 * line.len()
+}
+
 /// How many values a line has, at most.
-fn values(line: &[u8]) -> usize {
+pub(crate) fn values(line: &[u8]) -> usize {
     let (mut values, mut quoted, mut escaped) = (1, false, false);
     for byte in line {
         match byte {

@@ -24,7 +24,7 @@ use self::{
     node::{Node, Pace},
     window::Window,
 };
-use super::{Failure, Replayed};
+use super::{Failure, Replayed, printed::Shared};
 use crate::{outcome::Outcome, output};
 use event::{
     Event,
@@ -70,9 +70,10 @@ pub(super) struct Frame {
     pub(super) node_name: Option<String>,
 }
 
-/// Tells the logs' story.
+/// Tells the logs' story. Out of some the tool's own records are `sifted`.
 pub(super) fn run(
     inputs: Vec<Input>,
+    sifted: &[Shared],
     frame: &Frame,
     sinks: Vec<Box<dyn Sink>>,
 ) -> Result<Replayed, Failure> {
@@ -93,6 +94,17 @@ pub(super) fn run(
     }
     let failed = merged.take_failed();
     story.end(&mut merged);
+    let sifted = || sifted.iter().map(|printed| printed.borrow());
+    // What is between records and tells nothing is no story.
+    let is_little = !story.nodes.iter().any(|node| node.told);
+    let has_gap = || merged.logs().iter().any(|log| !log.gaps().is_empty());
+    let told = sifted().filter(|printed| printed.is_told()).count();
+    if failed.is_none() && is_little && told == merged.logs().len() && !has_gap() {
+        let found = Outcome::default();
+        return Ok(Replayed::Whole { found });
+    }
+    let untold = sifted().filter(|printed| !printed.is_told());
+    story.unread = untold.flat_map(|printed| printed.gaps()).collect();
     if failed.is_none() && !merged.logs().iter().any(Log::is_understood) {
         let name = merged.logs().first().map(|log| log.name().to_owned());
         let name = name.unwrap_or_default();
@@ -125,6 +137,8 @@ struct Story {
     whole: bool,
     /// Lines of hosts beyond [`MAX_HOSTS`].
     crowded: u64,
+    /// What was left out of the logs before they were read.
+    unread: Vec<String>,
     first: Option<Timestamp>,
     last: Option<Timestamp>,
 }
@@ -141,6 +155,7 @@ impl Story {
             covered: false,
             whole: false,
             crowded: 0,
+            unread: Vec::new(),
             first: None,
             last: None,
         }
@@ -340,6 +355,7 @@ impl Story {
         let took = now.since(self.first.unwrap_or(now));
         let mut summary = frame::summary(&self.nodes, took);
         let unknown = &mut summary.unknown;
+        unknown.extend_from_slice(&self.unread);
         unknown.extend(self.window.gap());
         unknown.extend(self.pace.gap());
         if self.crowded > 0 {
@@ -456,7 +472,7 @@ pub(crate) fn fuzz(data: &[u8]) {
         return;
     }
     let (heard, count) = Heard::new(Of::Logs);
-    let _ = run(inputs, &Frame::default(), vec![Box::new(heard)]);
+    let _ = run(inputs, &[], &Frame::default(), vec![Box::new(heard)]);
     let (count, lines) = (*count.borrow(), data.split(|byte| *byte == b'\n').count());
     assert!(
         count.events <= 16 * lines,

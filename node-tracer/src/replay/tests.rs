@@ -426,8 +426,10 @@ fn printed_of(text: String) -> Vec<Value> {
         Box::new(std::io::Cursor::new(text)),
     )
     .unwrap();
-    assert!(printed::is_printed(input.beginning()));
-    printed::run(input, vec![Box::new(sheet.clone())]).unwrap();
+    assert!(printed::may_be_in(input.beginning()));
+    let (printed, rest) = printed::sift(input, vec![Box::new(sheet.clone())]);
+    assert!(rest.unwrap().is_none(), "nothing else is in it");
+    printed.borrow_mut().finish().unwrap();
     sheet.0.take()
 }
 
@@ -479,4 +481,116 @@ fn an_entry_of_the_journal_is_believed_if_root_has_sent_it() {
             .to_string()
             .contains("--all")
     );
+}
+
+/// What is told of a file, by run.
+fn told_of(text: &str) -> (Outcome, Vec<Vec<Value>>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    std::fs::write(&path, text).unwrap();
+    let mut sheets = Vec::new();
+    let outcome = into_sinks(&[path], || {
+        sheets.push(Sheet::default());
+        Box::new(sheets.last().unwrap().clone())
+    });
+    let told = sheets.iter().map(|sheet| sheet.0.take());
+    let told = told.filter(|records| !records.is_empty());
+    (outcome.unwrap(), told.collect())
+}
+
+fn entry(uid: &str, identifier: &str, more: Value) -> String {
+    let mut entry = json!({"__REALTIME_TIMESTAMP": "1764148000000000", "_HOSTNAME": "n1",
+        "_TRANSPORT": "journal", "_UID": uid, "SYSLOG_IDENTIFIER": identifier});
+    let more = more.as_object().unwrap().clone();
+    entry.as_object_mut().unwrap().extend(more);
+    format!("{entry}\n")
+}
+
+/// What the kubelet says of a sandbox that cannot be made.
+fn of_kubelet() -> String {
+    let failed = "E1126 09:06:40.000000     812 pod_workers.go:1301] \"Error syncing pod, skipping\" \
+        err=\"failed to \\\"CreatePodSandbox\\\" for \\\"web_default(0f6a7b1c-3a52-4f0e-9d6e-6f1d8a9b0c1d)\\\" \
+        with CreatePodSandboxError: \\\"Failed to create sandbox for pod \\\\\\\"web_default\
+        (0f6a7b1c-3a52-4f0e-9d6e-6f1d8a9b0c1d)\\\\\\\": rpc error: code = Unknown desc = failed to setup network \
+        for sandbox \\\\\\\"9cc52c1c58d11\\\\\\\": plugin type=\\\\\\\"bridge\\\\\\\" failed (add): no IP addresses \
+        available in range set: 10.244.7.1-10.244.7.254\\\"\" pod=\"default/web\" \
+        podUID=0f6a7b1c-3a52-4f0e-9d6e-6f1d8a9b0c1d";
+    entry(
+        "0",
+        "kubelet",
+        json!({"_SYSTEMD_UNIT": "kubelet.service", "MESSAGE": failed}),
+    )
+}
+
+#[test]
+fn no_text_in_a_record_keeps_it_from_being_told() {
+    let mut told = told_as_json();
+    for finding in told.iter_mut().filter(|record| record["type"] == "finding") {
+        let path =
+            "/proc/777/root/NODE_TRACER_JSON \"NODE_TRACER_JSON\":\"x\" \"type\":\"recording\"";
+        finding["holders"] = json!([{"kind": "mount", "path": path}]);
+    }
+    let again = printed_of(told.iter().map(|record| format!("{record}\n")).collect());
+    assert_eq!(findings(&again), findings(&told));
+}
+
+#[test]
+fn each_line_of_a_file_counts_for_what_it_is_whatever_others_have_sent_before_it() {
+    let told = told_as_json();
+    let forged = entry(
+        "1000",
+        "node-tracer",
+        json!({"NODE_TRACER_JSON": told[0].to_string()}),
+    );
+    let (outcome, runs) = told_of(&(forged.clone() + &of_kubelet()));
+    assert_eq!((outcome, runs.len()), (Outcome::Something, 1));
+    assert_eq!(findings(&runs[0])[0]["rule"], "add-failed");
+    assert!(unknown(&runs[0]).contains("users other than root, not believed: 1"));
+
+    let records = told.iter().map(|record| {
+        entry(
+            "0",
+            "node-tracer",
+            json!({"NODE_TRACER_JSON": record.to_string()}),
+        )
+    });
+    let records: String = records.collect();
+    let user = entry("1000", "kubelet", json!({"MESSAGE": "hi"}));
+    let (outcome, runs) = told_of(&[user, of_kubelet(), records.clone(), forged].concat());
+    assert_eq!((outcome, runs.len()), (Outcome::Something, 2));
+    let [printed, log] = runs.as_slice() else {
+        panic!("{runs:?}");
+    };
+    assert_eq!(findings(printed), findings(&told));
+    assert_eq!(findings(log)[0]["rule"], "add-failed");
+    assert!(unknown(printed).contains("users other than root, not believed: 1"));
+
+    let little = entry("0", "systemd", json!({"MESSAGE": "Started node-tracer."}));
+    let (_, runs) = told_of(&(little + &records));
+    assert_eq!(runs.len(), 1, "what says nothing is no story");
+    let stray = format!("{}{}\n", of_kubelet(), told.last().unwrap());
+    assert!(unknown(&told_of(&stray).1[0]).contains("among other lines"));
+}
+
+#[test]
+fn of_what_was_printed_no_text_is_longer_and_no_more_is_kept_than_of_recordings() {
+    let finding = findings(&told_as_json())[0].clone();
+    let long = "x".repeat(1_900_000);
+    let with = |key: &str, value: Value| {
+        let mut finding = finding.clone();
+        finding[key] = value;
+        format!("{finding}\n")
+    };
+    let titled = printed_of(with("title", json!(long)).repeat(3));
+    let title = &findings(&titled)[0]["title"];
+    assert_eq!(title.as_str().unwrap().len(), 8 << 10);
+    assert!(unknown(&titled).contains("texts that are too long: 3"));
+    for key in ["node", "id"] {
+        let refused = printed_of(with(key, json!(long)));
+        assert!(findings(&refused).is_empty(), "{key}");
+        assert!(unknown(&refused).contains("cannot be understood: 1"));
+    }
+    let many = printed_of(with("advice", json!(vec![""; 300_000])).repeat(10));
+    assert_eq!(findings(&many).len(), 6);
+    assert!(unknown(&many).contains("beyond what is told of one file: 4"));
 }

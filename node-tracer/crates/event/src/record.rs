@@ -70,6 +70,10 @@ pub enum Body<'a> {
 /// is no failure.
 pub const NO_RUNTIME: &str = "no socket of a container runtime was found";
 
+/// How an unknown begins that is a part of the input itself: whoever reads what
+/// was found has to know of it.
+pub const NOT_READ: &str = "not read: ";
+
 /// How one signal or source is seen, or why it is not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoverageItem {

@@ -154,6 +154,28 @@ impl Input {
         })
     }
 
+    /// The same without what somebody takes out of its text.
+    ///
+    /// # Errors
+    /// Nothing of the rest can be read.
+    pub fn through(self, sieve: impl FnOnce(Self) -> Box<dyn Read>) -> Result<Self, LogError> {
+        let (name, modified, packed) = (self.name.clone(), self.modified, self.packed);
+        let mut rest = sieve(self);
+        let (beginning, failed) = beginning_of(&mut rest);
+        match failed {
+            Some(source) if beginning.is_empty() => Err(LogError::Read { name, source }),
+            failed => Ok(Self {
+                name,
+                modified,
+                beginning,
+                given: 0,
+                rest,
+                failed,
+                packed,
+            }),
+        }
+    }
+
     /// Its name, for people.
     pub fn name(&self) -> &str {
         &self.name

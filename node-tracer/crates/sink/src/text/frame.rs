@@ -12,7 +12,7 @@ use event::{
     clock::Timestamp,
     finding::{Rule, Severity},
     not_checked,
-    record::{CoverageItem, NO_RUNTIME, Summary},
+    record::{CoverageItem, NO_RUNTIME, NOT_READ, Summary},
     wording::{escape::Printable, plural},
 };
 
@@ -189,12 +189,13 @@ pub(super) fn not_checked(paint: Painter, summary: &Summary) -> String {
         .collect()
 }
 
-/// What the rules could not judge besides what was switched off, a line each. What single sources
+/// What the rules could not judge besides what was switched off, and what was left out of
+/// the input, a line each. What single sources
 /// could not read is what `check` is for.
 pub(super) fn gaps(paint: Painter, summary: &Summary) -> String {
     let is_rules = |text: &&String| {
         let mut rules = Rule::ALL.iter();
-        rules.any(|rule| text.starts_with(rule.as_str()))
+        text.starts_with(NOT_READ) || rules.any(|rule| text.starts_with(rule.as_str()))
     };
     let is_said = |text: &&String| {
         summary
@@ -228,6 +229,15 @@ mod tests {
         colour: false,
         width: 100,
     };
+
+    #[test]
+    fn what_was_left_out_of_the_input_is_said_and_what_a_source_could_not_read_is_not() {
+        let summary = Summary {
+            unknown: vec![format!("{NOT_READ}x: entries: 3"), String::from("pods: y")],
+            ..Summary::default()
+        };
+        assert_eq!(gaps(WIDE, &summary), "unknown  not read: x: entries: 3\n");
+    }
 
     fn item(signal: &str, mechanism: Option<&str>, reason: &str, unknown: &[&str]) -> CoverageItem {
         CoverageItem {
