@@ -133,6 +133,7 @@ fn dpkg_understands_the_package() -> anyhow::Result<()> {
         let wanted = match () {
             () if path.ends_with('/') => "drwxr-xr-x",
             () if path.starts_with("./usr/bin/") => "-rwxr-xr-x",
+            () if path.starts_with("./usr/lib/node-tracer/") => "-rwxr-xr-x",
             () => "-rw-r--r--",
         };
         ensure!(*mode == wanted, "{line}");

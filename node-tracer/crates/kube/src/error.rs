@@ -193,6 +193,12 @@ pub(super) fn words(text: &str) -> String {
 }
 
 impl KubeError {
+    /// Whether the server has forgotten where the client was.
+    pub(super) fn is_expired(&self) -> bool {
+        let expired = Problem::Expired;
+        matches!(self, Self::Server { problem, .. } if *problem == expired)
+    }
+
     /// How long the server wants to be left alone.
     pub(super) fn retry_after(&self) -> Duration {
         match self {

@@ -45,7 +45,7 @@ pub enum ResourceError {
     /// 403
     #[error(
         "API server {server} (credentials: {by}): they do not allow to {verb} {name} (403 Forbidden); \
-         grant get and list on them in a ClusterRole{said}"
+         grant {verb} on them in a ClusterRole{said}"
     )]
     Forbidden {
         server: String,

@@ -137,6 +137,10 @@ impl Follower {
     async fn pause(&mut self, error: &KubeError) -> Result<(), Unheard> {
         self.tell_changes()?;
         self.tell_failure(error)?;
+        // The server is there, and each node loses its place by itself.
+        if error.is_expired() {
+            self.retry.reset();
+        }
         let pause = self.retry.pause().max(error.retry_after());
         let until = Instant::now() + pause;
         sleep(pause.min(self.timing.grace)).await;
