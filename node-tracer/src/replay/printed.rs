@@ -402,8 +402,9 @@ impl Printed {
             return Ok(Replayed::Unheard { found });
         }
         let gaps = self.gaps();
-        // Entries that are not root's are no mistake of whoever gives the file.
-        if !self.is_told() && self.dropped.untrusted == 0 {
+        // What is wrong with entries of the journal is said with their number.
+        let entries = self.dropped.untrusted + self.dropped.cut;
+        if !self.is_told() && entries == 0 {
             let name = self.name.clone();
             return Err(Failure::NotUnderstood { name });
         }

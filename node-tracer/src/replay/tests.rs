@@ -586,8 +586,8 @@ fn of_what_was_printed_no_text_is_longer_and_no_more_is_kept_than_of_recordings(
     assert_eq!(title.as_str().unwrap().len(), 8 << 10);
     assert!(unknown(&titled).contains("texts that are too long: 3"));
     for key in ["node", "id"] {
-        let refused = printed_of(with(key, json!(long)));
-        assert!(findings(&refused).is_empty(), "{key}");
+        let refused = printed_of(format!("{finding}\n") + &with(key, json!(long)));
+        assert_eq!(findings(&refused).len(), 1, "{key}");
         assert!(unknown(&refused).contains("cannot be understood: 1"));
     }
     let many = printed_of(with("advice", json!(vec![""; 300_000])).repeat(10));
