@@ -86,7 +86,7 @@ fn kube_plugin_asks_all_nodes_and_says_which_did_not_answer() -> anyhow::Result<
             // What it says of pods that it does not ask is on standard error.
             let line = format!("{ask} 2>{FOLDER}/stderr");
             let (code, text) = terminal.ends(&line)?;
-            let stderr = fs::read_to_string(kube.node().host_path(&format!("{FOLDER}/stderr")))?;
+            let stderr = fs::read_to_string(kube.node().host_path(format!("{FOLDER}/stderr")))?;
             ensure!(code == Some(1), "{of:?}: {line}: {code:?} {text} {stderr}");
             for forged in [
                 "default/forged on n2: it is not in",
