@@ -328,7 +328,7 @@ fn pod(namespace: Option<&str>, name: Option<&str>) -> Option<PodRef> {
 
 /// What is known before the API server is asked.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Known<'a> {
+pub(super) struct PriorKnowledge<'a> {
     /// The store as it was.
     pub(super) before: Option<&'a Store>,
     /// The addresses that matter. Without them all blocks are listed.
@@ -346,7 +346,7 @@ pub(super) fn ask(
     credentials: &Credentials,
     nodes: &BTreeSet<String>,
     timeout: Duration,
-    known: Known<'_>,
+    known: PriorKnowledge<'_>,
 ) -> Result<(Store, usize), ResourceError> {
     let before = known.before;
     let mut question = Question {

@@ -168,7 +168,7 @@ pub fn ask(
     node: &str,
     timeout: Duration,
 ) -> StoreReading {
-    let known = calico::Known::default();
+    let known = calico::PriorKnowledge::default();
     ask_again(kind, credentials, root, node, timeout, known).0
 }
 
@@ -180,7 +180,7 @@ fn ask_again(
     root: &Root,
     node: &str,
     timeout: Duration,
-    known: calico::Known<'_>,
+    known: calico::PriorKnowledge<'_>,
 ) -> (StoreReading, usize) {
     // What is answered may be of any moment since.
     let now = sys::clock::now();

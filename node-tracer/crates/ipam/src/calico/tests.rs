@@ -241,9 +241,9 @@ fn asked_about(server: &Server, own: Option<&Own>) -> Store {
     let credentials = Credentials::find(host.path(), Some(&given)).unwrap();
     let nodes = BTreeSet::from([String::from("node-1")]);
     let patience = Duration::from_secs(10);
-    let known = Known {
+    let known = PriorKnowledge {
         own,
-        ..Known::default()
+        ..PriorKnowledge::default()
     };
     ask(&credentials, &nodes, patience, known).unwrap().0
 }

@@ -13,7 +13,7 @@ use std::{
 };
 
 use super::{
-    super::{IN_API, Own, StoreReading, ask_again, calico::Known, changes::Last, places},
+    super::{IN_API, Own, StoreReading, ask_again, calico::PriorKnowledge, changes::Last, places},
     Event, Expected, Root, What, Wish,
 };
 use event::fault;
@@ -104,7 +104,7 @@ impl ApiLook {
                 true => {
                     let before = places(kind).find_map(|path| self.last.store(path));
                     let own = Some(own);
-                    let known = Known { before, own, place };
+                    let known = PriorKnowledge { before, own, place };
                     let (mut answer, size) = self.ask(kind, known);
                     if let (Err(_), Some(before)) = (&answer.store, before) {
                         // It fails where it was.
@@ -119,7 +119,7 @@ impl ApiLook {
         (changes, all)
     }
 
-    fn ask(&self, kind: super::StoreKind, known: Known<'_>) -> (StoreReading, usize) {
+    fn ask(&self, kind: super::StoreKind, known: PriorKnowledge<'_>) -> (StoreReading, usize) {
         if let Some(why) = &self.api.refused {
             return (StoreReading::failed(kind, why.clone()), 0);
         }
