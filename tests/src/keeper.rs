@@ -24,6 +24,13 @@ pub enum By {
     Descriptor,
     /// A socket that was opened in it.
     Socket,
+    /// A file of it in a unix socket's queue. This and what follows is done by a user
+    /// without any right.
+    InFlight,
+    /// A file of it that is registered with an io_uring.
+    IoUring,
+    /// A watch of its file.
+    Watch,
 }
 
 impl By {
@@ -32,6 +39,9 @@ impl By {
         match self {
             Self::Descriptor => "fd",
             Self::Socket => "socket",
+            Self::InFlight => "in-flight",
+            Self::IoUring => "io-uring",
+            Self::Watch => "watch",
         }
     }
 }
@@ -39,6 +49,9 @@ impl By {
 /// A process outside a namespace that keeps it. Ends on drop.
 #[derive(Debug)]
 pub struct Keeper(Helper);
+
+/// A user without any right.
+pub const NOBODY: u32 = 65_534;
 
 /// To be where they are to be, and to end.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -59,9 +72,22 @@ impl Keeper {
 
 /// The helper of a [`Keeper`].
 pub(crate) fn keep(kind: &str, path: &str) -> anyhow::Result<()> {
+    let out_of_sight = [By::InFlight, By::IoUring, By::Watch];
+    let out_of_sight = out_of_sight.into_iter().find(|by| by.kind() == kind);
+    if out_of_sight.is_some() {
+        syscall::become_user(NOBODY)?;
+    }
     let netns = fs::File::open(path).with_context(|| path.to_owned())?;
     let kept: Box<dyn std::any::Any> = if kind == By::Descriptor.kind() {
         Box::new(netns)
+    } else if let Some(by) = out_of_sight {
+        let kept = match by {
+            By::IoUring => vec![syscall::register_with_io_uring(&netns)?],
+            By::Watch => vec![syscall::watch(Path::new(path))?],
+            _ => syscall::put_in_flight(&netns)?,
+        };
+        drop(netns);
+        Box::new(kept)
     } else {
         // In a thread of its own, which then ends: the process stays outside.
         let open = || -> anyhow::Result<UdpSocket> {

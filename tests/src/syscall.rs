@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::io;
+use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -74,7 +75,7 @@ pub(crate) fn enter_netns(netns: &std::fs::File) -> io::Result<()> {
 /// Moves the calling thread into a namespace of this kind. Into mounts only a
 /// process of one thread can go.
 pub(crate) fn enter(namespace: &std::fs::File, kind: libc::c_int) -> io::Result<()> {
-    let fd = std::os::fd::AsRawFd::as_raw_fd(namespace);
+    let fd = AsRawFd::as_raw_fd(namespace);
     // SAFETY: setns takes a descriptor, which is open while it is borrowed.
     match unsafe { libc::setns(fd, kind) } {
         0 => Ok(()),
@@ -111,4 +112,104 @@ pub(crate) fn pin(pid: u32, cpu: usize) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// What a call has returned, or its error.
+fn checked(result: libc::c_long, what: &'static str) -> anyhow::Result<i32> {
+    match result {
+        ..0 => Err(io::Error::last_os_error()).context(what),
+        _ => Ok(i32::try_from(result)?),
+    }
+}
+
+fn owned(result: libc::c_long, what: &'static str) -> anyhow::Result<OwnedFd> {
+    let fd = checked(result, what)?;
+    // SAFETY: a call has just opened it for us, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Makes the process one of a user without any right.
+pub(crate) fn become_user(user: u32) -> anyhow::Result<()> {
+    // SAFETY: these take numbers, and no list of groups.
+    let results = unsafe {
+        [
+            libc::setgroups(0, std::ptr::null()),
+            libc::setgid(user),
+            libc::setuid(user),
+        ]
+    };
+    match results {
+        [0, 0, 0] => Ok(()),
+        _ => Err(io::Error::last_os_error()).context("setuid"),
+    }
+}
+
+/// Sends a descriptor through a socket that nobody reads. Returns the sockets.
+pub(crate) fn put_in_flight(file: &impl AsRawFd) -> anyhow::Result<Vec<OwnedFd>> {
+    let (from, to) = std::os::unix::net::UnixStream::pair()?;
+    let mut text = *b"x";
+    let mut data = libc::iovec {
+        iov_base: text.as_mut_ptr().cast(),
+        iov_len: text.len(),
+    };
+    // As aligned as the head of a control message.
+    let mut control = [0_u64; 4];
+    // SAFETY: zeroes are a valid message without anything.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut data;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    // SAFETY: takes a number.
+    message.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<i32>() as u32) } as _;
+    // SAFETY: there is room for one control message with one descriptor, and all
+    // that the message leads to outlives the call.
+    let sent = unsafe {
+        let head = libc::CMSG_FIRSTHDR(&raw const message);
+        (*head).cmsg_level = libc::SOL_SOCKET;
+        (*head).cmsg_type = libc::SCM_RIGHTS;
+        (*head).cmsg_len = libc::CMSG_LEN(size_of::<i32>() as u32) as _;
+        libc::CMSG_DATA(head)
+            .cast::<i32>()
+            .write_unaligned(file.as_raw_fd());
+        libc::sendmsg(from.as_raw_fd(), &raw const message, 0)
+    };
+    checked(sent as libc::c_long, "sendmsg")?;
+    Ok(vec![from.into(), to.into()])
+}
+
+/// Registers a file with a new io_uring, which is returned.
+pub(crate) fn register_with_io_uring(file: &impl AsRawFd) -> anyhow::Result<OwnedFd> {
+    const IORING_REGISTER_FILES: libc::c_int = 2;
+    // The size of struct io_uring_params.
+    let mut params = [0_u32; 30];
+    // SAFETY: the parameters are of the size that the kernel has for them, and
+    // outlive the call.
+    let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 4, params.as_mut_ptr()) };
+    let ring = owned(ring, "io_uring_setup")?;
+    let files = [file.as_raw_fd()];
+    // SAFETY: reads one descriptor's number, which outlives the call.
+    let registered = unsafe {
+        libc::syscall(
+            libc::SYS_io_uring_register,
+            ring.as_raw_fd(),
+            IORING_REGISTER_FILES,
+            files.as_ptr(),
+            files.len(),
+        )
+    };
+    checked(registered, "io_uring_register")?;
+    Ok(ring)
+}
+
+/// Watches a file by inotify.
+pub(crate) fn watch(path: &Path) -> anyhow::Result<OwnedFd> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: takes a number.
+    let watcher = unsafe { libc::inotify_init1(libc::IN_CLOEXEC) };
+    let watcher = owned(watcher.into(), "inotify_init1")?;
+    // SAFETY: reads a NUL-terminated string, which outlives the call.
+    let watch =
+        unsafe { libc::inotify_add_watch(watcher.as_raw_fd(), path.as_ptr(), libc::IN_ALL_EVENTS) };
+    checked(watch.into(), "inotify_add_watch")?;
+    Ok(watcher)
 }

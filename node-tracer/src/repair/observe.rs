@@ -241,6 +241,13 @@ impl Observation {
                 "neither CRI nor cgroups tell which containers exist",
             )),
         }
+        if let Some(name) = view.end_of_unfound() {
+            found.push(format!(
+                "the other end of {name} is in a network namespace that was not found, and that \
+                 one may have any address: it is being taken down, or something keeps it out of \
+                 sight (see its orphan-veth finding)"
+            ));
+        }
         found.extend(
             self.plugins
                 .unread

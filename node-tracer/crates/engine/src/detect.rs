@@ -261,6 +261,12 @@ impl<'a> View<'a> {
         self.orphans.get_or_init(|| orphan_veth::orphans(self))
     }
 
+    /// An end of a veth pair whose other end is in a namespace that was not found,
+    /// by its name: it may be dying, or be kept out of sight.
+    pub fn end_of_unfound(&self) -> Option<&'a str> {
+        self.orphans().of_unfound()
+    }
+
     /// Pods that fail in a crowd; see [`add_failed`].
     fn crowded(&self) -> &add_failed::Crowded {
         self.crowded

@@ -44,6 +44,7 @@ pub use self::{
     each::Missed,
     fds::FdHolders,
     fuse::FuseServers,
+    hidden::Hidden,
     mounts::NsfsMount,
     sleep::{Stall, Stalls},
     sockets::socket_namespace,
@@ -56,6 +57,7 @@ mod descriptors;
 mod each;
 mod fds;
 mod fuse;
+mod hidden;
 mod hung;
 mod mounts;
 mod not_stuck;

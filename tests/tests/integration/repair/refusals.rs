@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use node_tracer_tests::cgroup::Cgroup;
+use node_tracer_tests::keeper::{By, Keeper, NOBODY};
 use node_tracer_tests::scratch::{container_id, pod_uid};
 use node_tracer_tests::scripted_cri::Mood;
 use node_tracer_tests::snapshot_run::run;
+use node_tracer_tests::tracer::command;
 use serde_json::{Value, json};
 
-use super::{GRACE, Stage, expect_refusal, planned};
+use super::{GRACE, Stage, expect_refusal, ghost, planned};
 
 test!(super::NEEDS, repair_plans_nothing_while_a_source_is_silent);
 fn repair_plans_nothing_while_a_source_is_silent() -> anyhow::Result<()> {
@@ -61,6 +63,54 @@ fn repair_plans_nothing_while_a_source_is_silent() -> anyhow::Result<()> {
         ensure!(stage.has(&leaked), "{}", look.brief());
     }
     drop(cgroup);
+    Ok(())
+}
+
+test!(
+    super::NEEDS,
+    repair_releases_nothing_while_a_user_can_hide_a_namespace
+);
+/// A user without any right keeps a pod's namespace so that no descriptor of it is
+/// in any table, once the runtime has unmounted it.
+fn repair_releases_nothing_while_a_user_can_hide_a_namespace() -> anyhow::Result<()> {
+    let mut stage = Stage::new()?;
+    let leaked = stage.leak()?;
+    stage.grow_old()?;
+    let (plan, file) = stage.plan(&[])?;
+    ensure!(planned(&plan) == [leaked.address], "{plan:#}");
+    let grace = format!("{}ms", GRACE.as_millis());
+    for (by, says) in [
+        (By::InFlight, "in flight in a unix socket"),
+        (By::IoUring, "registered with an io_uring"),
+        (By::Watch, "watches a namespace's file"),
+    ] {
+        let mut netns = ghost(&[&leaked])?;
+        let keeper = Keeper::start(by, netns.path())?;
+        netns.delete()?;
+        let look = stage.repair(&["--grace", &grace])?;
+        expect_refusal(&look, says)?;
+        expect_refusal(&look, &format!("(PID {}, user {NOBODY})", keeper.pid()))?;
+        let plan = &look.ended.records[0];
+        ensure!(planned(plan).is_empty(), "{plan:#}");
+        let look = stage.apply(&file, &[])?;
+        expect_refusal(&look, "nothing was released")?;
+        ensure!(stage.has(&leaked), "{}", look.brief());
+        // What leads there is no orphan, nor is anything certain to be leaked.
+        let root = stage.node.root().display().to_string();
+        let mut scan = command(&["scan", "-o", "json", "--pods", "none", "--root", &root])?;
+        let look = run(&mut scan)?;
+        let is_claimed = |record: &&Value| {
+            record["rule"] == "orphan-veth"
+                || (record["rule"] == "leaked-reservation" && record["severity"] != "info")
+        };
+        ensure!(
+            !look.ended.records.iter().any(|record| is_claimed(&record)),
+            "{}",
+            look.brief()
+        );
+    }
+    let look = stage.apply(&file, &[])?;
+    ensure!(!stage.has(&leaked), "{}", look.brief());
     Ok(())
 }
 
@@ -132,7 +182,7 @@ fn repair_refuses_a_plan_that_is_not_for_here_and_now() -> anyhow::Result<()> {
     node_tracer_tests::wait::pause(Duration::from_millis(200))?;
     expect_refusal(&stage.apply(&short, &[])?, "make it anew")?;
     // Another root, and one that others could have written.
-    let mut line = node_tracer_tests::tracer::command(&["repair", "--pods", "none", "--apply"])?;
+    let mut line = command(&["repair", "--pods", "none", "--apply"])?;
     expect_refusal(
         &run(line.arg(&file).arg("--hurried"))?,
         "give the same --root",
@@ -164,7 +214,7 @@ fn repair_refuses_a_plan_that_is_not_for_here_and_now() -> anyhow::Result<()> {
         expect_refusal(&run(&mut line)?, "only root may change them")?;
     }
     // A grace in which nothing is certain is taken from tests alone.
-    let mut line = node_tracer_tests::tracer::command(&["repair", "--grace", "5s"])?;
+    let mut line = command(&["repair", "--grace", "5s"])?;
     expect_refusal(&run(&mut line)?, "--grace 5s: at least 30s")?;
     ensure!(stage.has(&leaked));
     stage.apply(&file, &[])?.expect_code(0)

@@ -75,7 +75,16 @@ pub struct Orphans<'a> {
     unread: usize,
 }
 
-impl Orphans<'_> {
+impl<'a> Orphans<'a> {
+    /// One whose other end is nowhere that was looked at.
+    pub(super) fn of_unfound(&self) -> Option<&'a str> {
+        let mut away = self
+            .found
+            .iter()
+            .filter(|orphan| orphan.device.link_nsid.is_some());
+        away.next().map(|orphan| orphan.device.name.as_str())
+    }
+
     /// Whether a device leads to no pod.
     pub(super) fn has(&self, entry: &NetnsEntry, device: &Device) -> bool {
         let is_it =

@@ -23,8 +23,10 @@ use rustix::{
 
 use super::{
     Procfs, ProcfsError,
-    fds::{add, descriptors, is_namespace, name},
+    fds::{add, descriptors, is_namespace, name, namespaces_device},
+    hidden::{Behind, Hidden, Kind, behind},
     namespace_inode, read_file, read_link, status_field,
+    whose::namespace,
 };
 use event::{FdHolder, fault};
 use sys::syscall;
@@ -39,6 +41,9 @@ pub struct Descriptors {
     /// The sockets of each process that has any: its number, and descriptor
     /// and inode of each socket. Root's on the host come first.
     pub sockets: Vec<(u32, Vec<(u32, u64)>)>,
+    /// What may keep namespaces out of sight, by the descriptor that leads
+    /// there; one of each process.
+    pub hidden: Vec<Hidden>,
     /// The first thing that could not be looked at, or for how many there was
     /// no time.
     pub unread: Option<String>,
@@ -49,6 +54,9 @@ pub struct Descriptors {
     pub(super) late: bool,
 }
 
+/// Processes with something out of sight that are listed.
+const MAX_HIDDEN: usize = 4096;
+
 /// Sockets of one process that are listed.
 const MAX_SOCKETS: usize = 65_536;
 
@@ -58,8 +66,9 @@ impl Procfs {
     /// mounted nowhere and that no task is in is known by these alone.
     ///
     /// Looked at are those of the `processes` that are in the host's network
-    /// namespace (`true`) or have `CAP_SYS_ADMIN`, but for the tracer itself:
-    /// the processes of an ordinary pod cannot have been in another namespace
+    /// namespace (`true`), have `CAP_SYS_ADMIN` or are in a user namespace of
+    /// their own (a user can have opened any mounted namespace before that), but
+    /// for the tracer itself: the processes of an ordinary pod cannot have been in another namespace
     /// than they are in now, and they have most of a node's descriptors.
     pub fn descriptors(
         &self,
@@ -87,6 +96,8 @@ impl Procfs {
                 add(&mut all.namespaces, inode, holders);
             }
             all.sockets.extend(found.sockets);
+            let room = MAX_HIDDEN.saturating_sub(all.hidden.len());
+            all.hidden.extend(found.hidden.into_iter().take(room));
             late += usize::from(found.late);
             all.partial |= found.unread.is_some() && pid != 1;
             all.unread = all.unread.or(found.unread);
@@ -110,12 +121,17 @@ impl Procfs {
         let others = processes.iter().filter(|(pid, _)| Some(**pid) != own);
         let (on_host, elsewhere): (Vec<_>, Vec<_>) = others.partition(|(_, on_host)| **on_host);
         let mut movers: Vec<u32> = elsewhere.into_iter().map(|(pid, _)| *pid).collect();
-        if self.has_own_processes() {
-            movers.retain(|pid| may_enter_namespaces(*pid));
-        } else {
-            // They have other numbers here, and only their files say it.
-            let (found, missed) = self.many(movers, |proc, pid| {
-                Ok(may_move(&proc.join(pid.to_string()))?.then_some(pid))
+        let (by_number, users) = (self.has_own_processes(), self.host_users());
+        if !movers.is_empty() {
+            let (found, missed) = self.many(movers, move |proc, pid| {
+                let folder = proc.join(pid.to_string());
+                let is_apart = || namespace(&folder, "user").is_some_and(|ns| !users.has(ns));
+                // With other numbers here, only their files say it.
+                let may = match by_number {
+                    true => may_enter_namespaces(pid),
+                    false => may_move(&folder)?,
+                };
+                Ok((may || is_apart()).then_some(pid))
             });
             movers = found;
             all.unread = missed.say(|n| format!("those of {n} processes"));
@@ -153,6 +169,10 @@ impl Descriptors {
                 }
             };
             let link = link.as_os_str();
+            if let Some(kind) = Kind::of(link.as_bytes()) {
+                let info = task.join("fdinfo").join(fd.to_string());
+                self.look_behind(process, &info, (pid, fd), kind, known, end);
+            }
             if let Some(inode) = numbered(link.as_bytes(), b"socket:[") {
                 if sockets.len() < MAX_SOCKETS {
                     sockets.push((fd, inode));
@@ -171,6 +191,37 @@ impl Descriptors {
         }
         if !sockets.is_empty() {
             self.sockets.push((pid, sockets));
+        }
+    }
+
+    /// Whether a descriptor leads to what is out of sight. One of a process says
+    /// enough, but for the watches, which say of what they are.
+    fn look_behind(
+        &mut self,
+        process: &Path,
+        info: &Path,
+        (pid, fd): (u32, u32),
+        kind: Kind,
+        known: &BTreeSet<u32>,
+        end: Instant,
+    ) {
+        if self.hidden.iter().any(|hidden| hidden.inode.is_none()) {
+            return;
+        }
+        // As the kernel has it: the minor number has 20 bits.
+        let device = namespaces_device();
+        let device = device.map(|(major, minor)| u64::from(major) << 20 | u64::from(minor));
+        let hidden = |inode| Hidden::new(process, (pid, fd), kind, inode);
+        match behind(info, kind, device, end) {
+            Ok(Behind::Nothing) => {}
+            Ok(Behind::Files | Behind::Unsaid) => self.hidden.push(hidden(None)),
+            Ok(Behind::Inodes(inodes)) => {
+                let room = MAX_HIDDEN.saturating_sub(self.hidden.len());
+                let unknown = inodes.into_iter().filter(|inode| !known.contains(inode));
+                let unknown = unknown.take(room).map(|inode| hidden(Some(inode)));
+                self.hidden.extend(unknown);
+            }
+            Err(error) => self.failed(&error),
         }
     }
 

@@ -182,15 +182,21 @@ fn namespace(
 /// Whether the file at the end of a link is on the kernel's file system of
 /// namespaces, which is one for all.
 pub(super) fn is_namespace(path: &Path) -> bool {
-    let device = |path: &Path| {
-        // Not asking a server for fresh attributes.
-        let flags = AtFlags::STATX_DONT_SYNC;
-        let file = statx(CWD, path, flags, StatxFlags::INO).ok()?;
-        Some((file.stx_dev_major, file.stx_dev_minor))
-    };
-    static OWN: OnceLock<Option<(u32, u32)>> = OnceLock::new();
-    let own = *OWN.get_or_init(|| device(Path::new("/proc/self/ns/net")));
+    let own = namespaces_device();
     own.is_some() && device(path) == own
+}
+
+/// The device of the kernel's file system of namespaces, as major and minor number.
+pub(super) fn namespaces_device() -> Option<(u32, u32)> {
+    static OWN: OnceLock<Option<(u32, u32)>> = OnceLock::new();
+    *OWN.get_or_init(|| device(Path::new("/proc/self/ns/net")))
+}
+
+fn device(path: &Path) -> Option<(u32, u32)> {
+    // Not asking a server for fresh attributes.
+    let flags = AtFlags::STATX_DONT_SYNC;
+    let file = statx(CWD, path, flags, StatxFlags::INO).ok()?;
+    Some((file.stx_dev_major, file.stx_dev_minor))
 }
 
 #[cfg(test)]

@@ -141,13 +141,13 @@ impl Homes {
 }
 
 /// A namespace of the task whose folder this is.
-fn namespace(folder: &Path, kind: &str) -> Option<u32> {
+pub(super) fn namespace(folder: &Path, kind: &str) -> Option<u32> {
     let link = read_link(&folder.join("ns").join(kind)).ok().flatten();
     link.and_then(|link| namespace_inode(link.as_os_str(), kind))
 }
 
 /// The user who has started a task's program.
-fn real_uid(folder: &Path) -> Option<u32> {
+pub(super) fn real_uid(folder: &Path) -> Option<u32> {
     let status = read_file(&folder.join("status")).ok()??;
     let uids = status_field(&status, "Uid:")?;
     uids.split_whitespace().next()?.parse().ok()

@@ -8,7 +8,7 @@ use std::{
 use super::holders;
 use crate::{
     netlink::{Target, Way},
-    procfs::{NsfsMount, Procfs, TaskEntry},
+    procfs::{Hidden, NsfsMount, Procfs, TaskEntry},
 };
 use event::{FdHolder, fault};
 
@@ -158,9 +158,16 @@ impl Stray {
                 Err(error) => stray.unread.push(fault::chain(&error)),
             }
         }
+        let is_seen = |inode: &u32| {
+            inhabited.contains(inode) || pinned.contains(inode) || stray.fds.contains_key(inode)
+        };
+        let hidden = descriptors.hidden.iter();
+        let hidden = hidden.filter(|it| !it.inode.as_ref().is_some_and(is_seen));
+        let hidden: BTreeMap<u32, &Hidden> = hidden.map(|it| (it.pid, it)).collect();
+        stray.unread.extend(say_hidden(&hidden));
         let found = procfs.socket_holders(&descriptors, inhabited, SOCKETS);
         stray.sockets = found.holders;
-        stray.partial = descriptors.partial || found.incomplete.is_some();
+        stray.partial = descriptors.partial || !hidden.is_empty() || found.incomplete.is_some();
         if let Some(why) = found.incomplete {
             stray.unread.push(format!(
                 "sockets ({why}): there may be more network namespaces"
@@ -168,4 +175,18 @@ impl Stray {
         }
         stray
     }
+}
+
+/// What may keep namespaces that nobody can see: the first is named, of the others
+/// their number.
+fn say_hidden(hidden: &BTreeMap<u32, &Hidden>) -> Option<String> {
+    let (_, first) = hidden.first_key_value()?;
+    let more = match hidden.len() - 1 {
+        0 => String::new(),
+        more => format!(", {more} more processes the like"),
+    };
+    Some(format!(
+        "{}{more}: network namespaces may be kept there that cannot be seen",
+        first.words()
+    ))
 }
