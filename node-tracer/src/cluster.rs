@@ -10,6 +10,7 @@ use std::{
 };
 
 use engine::detect::ghost_sandbox::PODS_BY_IP;
+use event::order::Order as _;
 use event::{Event, What, finding::Phase};
 use kube::{AT_ONCE, ByAddress, Credentials, find_by_address};
 
@@ -95,7 +96,7 @@ impl Cluster {
         let due = wanted.iter().filter(is_due);
         let mut due: Vec<_> = due.map(|(address, phase)| (*address, *phase)).collect();
         // Who was never asked about comes first, then whose turn is longest ago.
-        due.sort_by_key(|(address, _)| self.asked.get(address).map(|(_, at)| *at));
+        due.order_by_key(|(address, _)| self.asked.get(address).map(|(_, at)| *at));
         due.truncate(AT_ONCE);
         due
     }

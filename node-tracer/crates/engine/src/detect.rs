@@ -44,6 +44,7 @@ use self::facts::common::{
 pub use self::facts::common::{
     holders_of, is_routable, pod_of, stuck_holder, stuck_in, task_holder,
 };
+use event::order::Order as _;
 use event::{
     ADDRESSES, Device, FdHolder,
     clock::Timestamp,
@@ -359,7 +360,7 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
         all.append(&mut (rule.detect)(view));
         if all.len() > MAX_FINDINGS {
             // Always the same ones, so that none comes and goes.
-            all.sort_by(|a: &Finding, b| rank(a).cmp(&rank(b)));
+            all.order_by(|a: &Finding, b| rank(a).cmp(&rank(b)));
             let left_out = all.len() - MAX_FINDINGS;
             view.left_out.set(view.left_out.get() + left_out);
             all.truncate(MAX_FINDINGS);
@@ -395,7 +396,7 @@ pub fn called_for(view: &View<'_>) -> BTreeSet<IpAddr> {
     };
     let mut all: Vec<_> = latest.into_iter().collect();
     if all.len() > MAX_CALLED_FOR {
-        all.sort_by_key(|(address, since)| (is_answered(*address), Reverse(*since), *address));
+        all.order_by_key(|(address, since)| (is_answered(*address), Reverse(*since), *address));
         all.truncate(MAX_CALLED_FOR);
     }
     all.into_iter().map(|(address, _)| address).collect()

@@ -12,6 +12,7 @@ use crate::{
     },
     model::netns::{NetnsEntry, Wiring},
 };
+use event::order::Order as _;
 use event::{
     Device, PciFunction,
     clock::Timestamp,
@@ -32,10 +33,10 @@ pub fn enis(engine: &Engine, now: Timestamp) -> Enis {
         let mut its: Vec<Eni> = devices
             .filter_map(|device| eni(engine, &view, entry, wiring, device))
             .collect();
-        its.sort_by(|a, b| a.name.cmp(&b.name));
+        its.order_by(|a, b| a.name.cmp(&b.name));
         interfaces.extend(its);
     }
-    interfaces.sort_by_key(|it| !it.host);
+    interfaces.order_by_key(|it| !it.host);
     let lost = functions::without_device(&view);
     interfaces.extend(
         lost.iter()

@@ -13,6 +13,7 @@ use std::{
     path::Path,
 };
 
+use event::order::Order as _;
 use event::{
     Netns,
     finding::{Finding, Holder},
@@ -23,7 +24,7 @@ use event::{
 /// worse finding joins it.
 pub(crate) fn assign(findings: &mut [Finding], earlier: impl Fn(&str) -> Option<String>) {
     let mut order: Vec<usize> = (0..findings.len()).collect();
-    order.sort_by_key(|&at| {
+    order.order_by_key(|&at| {
         let Finding {
             rule, since, id, ..
         } = &findings[at];

@@ -40,6 +40,7 @@ use crate::{
     },
     model::{Model, OWNERS},
 };
+use event::order::Order as _;
 use event::{
     Event, Netns, What,
     clock::Timestamp,
@@ -253,7 +254,7 @@ impl Engine {
     /// Findings that are not over, worst first.
     pub fn open(&self) -> Vec<&Finding> {
         let mut open: Vec<&Finding> = self.open.values().map(|open| &open.latest).collect();
-        open.sort_by_key(|finding| order(finding));
+        open.order_by_key(|finding| order(finding));
         open
     }
 
@@ -460,9 +461,9 @@ impl Engine {
             is_over
         });
         self.ended.retain(|_, (_, last)| now.since(*last) < QUIET);
-        told.sort_by_key(|(finding, _)| order(finding));
+        told.order_by_key(|(finding, _)| order(finding));
         let mut over: Vec<Finding> = before.into_values().map(|open| open.latest).collect();
-        over.sort_by_key(order);
+        over.order_by_key(order);
         told.extend(over.into_iter().map(|finding| (finding, State::Resolved)));
         told
     }

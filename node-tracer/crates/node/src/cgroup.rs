@@ -17,6 +17,7 @@
 //! container with one of its own another pod reads `/../../podUID/ID`: a
 //! [`Place`] says what that is on the node, or that it is not known.
 
+use event::order::Order as _;
 use std::path::PathBuf;
 
 /// Whose cgroup a task is in.
@@ -117,7 +118,7 @@ impl Place {
     /// outside it.
     pub fn of(first: &str, mut own: impl FnMut(&str) -> Option<Vec<String>>) -> Self {
         let mut lines: Vec<_> = first.lines().filter_map(line).collect();
-        lines.sort_by_key(|(rank, ..)| *rank);
+        lines.order_by_key(|(rank, ..)| *rank);
         let hierarchies = lines.into_iter().map(|(rank, name, path)| {
             let (ups, below) = split(path);
             let parts: Vec<String> = below.iter().map(|part| (*part).to_owned()).collect();
@@ -193,7 +194,7 @@ impl Place {
             })
             .collect();
         // What more than a name says comes first.
-        owners.sort_by_key(|(rank, owner)| {
+        owners.order_by_key(|(rank, owner)| {
             let by_name_alone = matches!(owner, Owner::Pod(owner) if owner.by_name_alone);
             (by_name_alone, *rank)
         });

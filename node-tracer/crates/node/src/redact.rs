@@ -18,6 +18,7 @@ mod fuzz;
 #[cfg(feature = "testing")]
 pub mod secret;
 
+use event::order::Order as _;
 use std::ops::Range;
 
 #[cfg(feature = "testing")]
@@ -50,7 +51,7 @@ pub fn redact_in(text: &mut String) {
 /// The text without these ranges of bytes, which may overlap.
 fn without(text: &str, mut secrets: Vec<Range<usize>>) -> String {
     secrets.retain(|secret| !secret.is_empty());
-    secrets.sort_unstable_by_key(|secret| secret.start);
+    secrets.order_by_key(|secret| secret.start);
     let mut out = String::with_capacity(text.len());
     let mut done = 0;
     for secret in secrets {

@@ -1,6 +1,7 @@
 //! One log of a story.
 
 use super::{Entry, LogError, LogReader, Timestamp};
+use event::order::Order as _;
 use event::{Event, What, wording::plural::counted};
 use logs::{block::Block, kubectl::Kubectl, read::FormCount};
 
@@ -89,7 +90,7 @@ impl Log {
     pub(super) fn forms(&self) -> Vec<FormCount> {
         let mut forms = self.reader.formats();
         // What a message is made of is no form of the log.
-        forms.sort_by_key(|seen| std::cmp::Reverse(seen.records));
+        forms.order_by_key(|seen| std::cmp::Reverse(seen.records));
         forms
     }
 

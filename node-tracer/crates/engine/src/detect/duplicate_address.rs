@@ -44,6 +44,7 @@ use std::{
     net::IpAddr,
 };
 
+use event::order::Order as _;
 use event::{
     PodRef, UserNs,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
@@ -69,7 +70,7 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
     let mut more = view.shared().more.clone();
     let found = groups.into_values().filter_map(|mut group| {
         // What was first stays first: the finding has its ID from it.
-        group.sort_by_key(|(address, conflict)| (conflict.since(), *address));
+        group.order_by_key(|(address, conflict)| (conflict.since(), *address));
         let netns = &view.model.netns;
         let more = group
             .iter()
@@ -123,7 +124,7 @@ fn finding<'a>(
     // kernel does not tell.
     let is_ghost = |owner: &Owner<'a>| ghosts::verdict(view, owner.entry).is_some();
     let is_left = |owner: &Owner<'a>| ghosts::gone(view, owner.entry).is_some() || is_ghost(owner);
-    owners.sort_by_key(|owner| !is_left(owner));
+    owners.order_by_key(|owner| !is_left(owner));
     let newest = owners.last()?;
     let pods = owners.iter().filter(|owner| is_pods(owner)).count();
     let named = owners.iter().filter(|owner| !owner.entry.is_strangers());
@@ -301,7 +302,7 @@ fn strangers_finding(
     users: &[u32],
     mut all: Vec<Imitated<'_, '_>>,
 ) -> Option<Finding> {
-    all.sort_by_key(|it| (it.stranger.since, it.address, it.stranger.entry.serial));
+    all.order_by_key(|it| (it.stranger.since, it.address, it.stranger.entry.serial));
     let Imitated {
         address,
         owner,

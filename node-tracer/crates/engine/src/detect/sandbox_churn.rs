@@ -24,6 +24,7 @@ use crate::{
     detect::{View, facts::calls::pod_gone, heard, named},
     model::calls::PodCalls,
 };
+use event::order::Order as _;
 use event::{PodRef, RuntimeSandbox, clock::Timestamp, finding::Finding};
 
 /// Sandboxes of one pod that are no churn yet.
@@ -111,7 +112,7 @@ fn by_pod<'a>(view: &View<'a>) -> BTreeMap<&'a str, Vec<&'a RuntimeSandbox>> {
     for uid in uids {
         pods.entry(uid).or_insert_with(|| {
             let mut all: Vec<_> = list.of_pod(uid).collect();
-            all.sort_by_key(|sandbox| (sandbox.attempt, sandbox.created));
+            all.order_by_key(|sandbox| (sandbox.attempt, sandbox.created));
             all
         });
     }

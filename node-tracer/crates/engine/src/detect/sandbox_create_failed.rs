@@ -31,6 +31,7 @@ mod finding;
 use std::collections::BTreeMap;
 
 use diagnosis::Cause;
+use event::order::Order as _;
 use event::{OomKill, PodRef, clock::Timestamp, finding::Finding};
 
 /// So many tries are more than a bad start.
@@ -82,7 +83,7 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
     all.retain(|stuck| stuck.times() >= MANY || !view.is_early(stuck.since()));
     for stuck in &mut all {
         stuck.pod = named(view.model, &stuck.pod);
-        stuck.told.sort_by_key(|told| told.first);
+        stuck.told.order_by_key(|told| told.first);
     }
     let leaders = leaders(&all);
     let findings = all.iter().map(|stuck| {
@@ -186,7 +187,7 @@ fn leaders(all: &[Stuck<'_>]) -> BTreeMap<Cause, Leader> {
     }
     by_cause.retain(|_, pods| pods.len() >= MANY_PODS);
     let leader = |mut pods: Vec<&Stuck<'_>>| {
-        pods.sort_by_key(|stuck| (stuck.since(), stuck.id.clone()));
+        pods.order_by_key(|stuck| (stuck.since(), stuck.id.clone()));
         let (first, rest) = pods.split_first()?;
         Some(Leader {
             id: first.id.clone(),
@@ -247,7 +248,7 @@ impl<'a> Stuck<'a> {
             .filter(|told| told.first <= decisive.last)
             .collect();
         // A time-out is itself what follows, if there is anything else.
-        before.sort_by_key(|told| (!told.cause.follows(), told.first));
+        before.order_by_key(|told| (!told.cause.follows(), told.first));
         let told = before.last().map(|told| told.cause);
         let own = Cause::before(&decisive.text).filter(|cause| *cause != decisive.cause);
         told.or(own)

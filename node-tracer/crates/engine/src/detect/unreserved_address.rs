@@ -38,6 +38,7 @@ use crate::{
         pods::PodPresence,
     },
 };
+use event::order::Order as _;
 use event::{ReservationHolder, StoreKind, clock::Timestamp, finding::Finding};
 
 /// The interface by which Kubernetes reaches a pod.
@@ -101,7 +102,7 @@ fn given<'a>(view: &View<'a>) -> impl Iterator<Item = Given<'a>> {
         let called = called.flat_map(|(ips, at)| ips.into_iter().map(move |ip| (ip, at)));
         let mut all: Vec<(IpAddr, Timestamp)> = cached.chain(called).collect();
         // Of two that tell of one, the ADD was over when the later says so.
-        all.sort_unstable_by(|a, b| b.cmp(a));
+        all.order_by(|a, b| b.cmp(a));
         all.dedup_by_key(|(address, _)| *address);
         all.retain(|(address, _)| is_routable(*address) && model.netns.has(entry, *address));
         all.into_iter().map(move |(address, added)| Given {

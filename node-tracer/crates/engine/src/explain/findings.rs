@@ -9,6 +9,7 @@ use crate::{
 };
 use event::explanation::{FindingPart, NetnsPart};
 use event::finding::{Finding, Holder, Rule, Severity, State};
+use event::order::Order as _;
 
 /// Open findings about any of a subject's parts, worst first. That the task asked
 /// about is stuck is one, also where it is told as one of many.
@@ -26,7 +27,7 @@ pub(super) fn findings(
         let its = blocked_task::finding(view, blocked);
         if about.iter().all(|finding| finding.id != its.id) {
             about.push(its);
-            about.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+            about.order_by_key(|finding| std::cmp::Reverse(finding.severity));
         }
     }
     // So is that one of many pods does not start.
@@ -108,7 +109,7 @@ pub(super) fn advice(findings: &[FindingPart]) -> Vec<String> {
             advice.push(step.clone());
         }
     }
-    advice.sort_by_key(|step| match step {
+    advice.order_by_key(|step| match step {
         step if step.starts_with("kubectl cordon ") => 0,
         step if step.starts_with("kubectl uncordon ") => 2,
         _ => 1,

@@ -17,6 +17,7 @@ use std::{
 use self::fds::FdSearch;
 use super::{Live, tasks};
 use crate::ebpf::inventory::TaskEntry;
+use event::order::Order as _;
 use event::{Event, FdHolder, MAX_HOLDERS, Netns, Task, What};
 use node::procfs::NsfsMount;
 use sys::clock::monotonic_now as now;
@@ -264,7 +265,7 @@ fn first_ones(mut entries: Vec<&TaskEntry>) -> Vec<&TaskEntry> {
             row.task.tid,
         )
     };
-    entries.sort_by_key(|entry| rank(entry));
+    entries.order_by_key(|entry| rank(entry));
     entries.truncate(MAX_HOLDERS);
     entries
 }

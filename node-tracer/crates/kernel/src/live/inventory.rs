@@ -20,6 +20,7 @@ use super::{
     tasks,
 };
 use crate::ebpf::{ProbeError, inventory::TaskEntry};
+use event::order::Order as _;
 use event::{NotStuck, has_room, sleep};
 use node::{
     netlink::{self, NetlinkError, Snapshot, Way},
@@ -165,7 +166,7 @@ impl Live {
         // What only a mount leads to comes last: any user can put one where it
         // hangs.
         let mut found: Vec<(Net, Vec<Way>)> = found.into_values().collect();
-        found.sort_by_key(|(_, ways)| !matches!(ways.first(), Some(Way::File(_))));
+        found.order_by_key(|(_, ways)| !matches!(ways.first(), Some(Way::File(_))));
         self.unread.begin(start);
         let mut all = 0;
         let mut nets = Vec::new();

@@ -21,6 +21,7 @@ use super::{
     object::{About, EventChange, Object, Whose, objects},
 };
 use event::finding::{Severity, State};
+use event::order::Order as _;
 
 /// Events that are kept in mind, and that wait aside.
 const MOST: usize = 1_024;
@@ -294,7 +295,7 @@ impl Ledger {
         if self.new_ones >= NEW_ONES && due.iter().any(|(.., item)| !is_new(item)) {
             due.retain(|(.., item)| !is_new(item));
         }
-        due.sort_unstable_by_key(|(due, key, _)| (*due, *key));
+        due.order_by_key(|(due, key, _)| (*due, *key));
         let mut turns: HashMap<_, usize> = HashMap::new();
         let first = due.into_iter().min_by_key(|(due, key, item)| {
             let rank = (item.turn(), Reverse(item.severity), item.is_users());

@@ -2,6 +2,7 @@
 
 use super::{begin::Form, lines::Place};
 use event::clock::Timestamp;
+use event::order::Order as _;
 
 /// What was seen of a form.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,7 +149,7 @@ impl FormCounts {
         let mut places: Vec<(Form, Place)> = forms
             .filter_map(|(form, one)| Some((*form, one.place.take()?)))
             .collect();
-        places.sort_by_key(|(_, place)| place.start);
+        places.order_by_key(|(_, place)| place.start);
         places
     }
 

@@ -19,6 +19,7 @@ use super::{
     info::Details,
 };
 use crate::bundles::spec::{is_id, text};
+use event::order::Order as _;
 use event::{PodRef, RuntimeContainer, RuntimeSandbox, clock::Timestamp, fault};
 
 /// Sandboxes that are asked about at the same time.
@@ -245,7 +246,7 @@ fn add_containers(sandboxes: &mut BTreeMap<String, RuntimeSandbox>, containers: 
         }
     }
     for sandbox in sandboxes.values_mut() {
-        sandbox.containers.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+        sandbox.containers.order_by(|a, b| a.id.cmp(&b.id));
     }
 }
 

@@ -19,6 +19,7 @@ use super::{
     mounts::{each_line, line_of_type, mount_point},
     numbers, read_file, read_link,
 };
+use event::order::Order as _;
 use event::{FuseMount, FuseServer, sleep};
 
 /// Mounts, and servers of each, that are named.
@@ -182,7 +183,7 @@ fn served(mut one: VisibleMount, servers: &[Serving]) -> FuseMount {
             found.retain(is_alike);
         }
     }
-    found.sort_by_key(|server| server.pid);
+    found.order_by_key(|server| server.pid);
     found.dedup();
     one.mount.servers = found.into_iter().take(MAX_NAMED).cloned().collect();
     one.mount

@@ -5,6 +5,7 @@
 //! and each container have one each, and all users of the host together one,
 //! in which each user has a turn.
 
+use event::order::Order as _;
 use std::{
     collections::{BTreeMap, HashMap},
     fs,
@@ -166,7 +167,7 @@ fn turns<T>(all: Vec<(Whose, T)>, party: fn(Whose) -> Whose) -> Vec<(Whose, T)> 
         turns.push((*had, party(whose), (whose, each)));
         *had += 1;
     }
-    turns.sort_by_key(|(turn, party, _)| (*turn, *party));
+    turns.order_by_key(|(turn, party, _)| (*turn, *party));
     turns.into_iter().map(|(_, _, each)| each).collect()
 }
 

@@ -8,6 +8,7 @@ use std::{
 
 use super::{holders::Owners, say_owners};
 use crate::procfs::{FuseServers, Procfs, ProcfsError, Stall, Stalls, TaskEntry, Whose, in_turn};
+use event::order::Order as _;
 use event::{Event, Netns, Task, What, fault, sleep};
 use sys::clock::{KernelClock, monotonic_now};
 
@@ -52,10 +53,10 @@ fn order(
     mut stalls: Vec<Stall>,
     is_asked: impl Fn(&Stall) -> bool,
 ) -> Vec<(Whose, Stall)> {
-    stalls.sort_by_key(|stall| (std::cmp::Reverse(stall.age), stall.tid));
+    stalls.order_by_key(|stall| (std::cmp::Reverse(stall.age), stall.tid));
     let whose = procfs.whose(stalls.iter().map(|stall| stall.tid).collect());
     let mut stalls = in_turn(whose.into_iter().zip(stalls).collect());
-    stalls.sort_by_key(|(_, stall)| !is_asked(stall));
+    stalls.order_by_key(|(_, stall)| !is_asked(stall));
     stalls
 }
 

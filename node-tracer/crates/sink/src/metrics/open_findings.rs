@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use event::order::Order as _;
 use event::{
     finding::{Finding, Severity, State},
     wording::escape::Printable,
@@ -74,7 +75,7 @@ impl OpenFindings {
         }
         self.shown.clear();
         let mut all: Vec<_> = self.open.values().collect();
-        all.sort_by_key(|(severity, _)| std::cmp::Reverse(*severity));
+        all.order_by_key(|(severity, _)| std::cmp::Reverse(*severity));
         for (_, labels) in all.iter().take(MAX_FINDINGS) {
             self.shown.get_or_create(labels).set(1);
         }

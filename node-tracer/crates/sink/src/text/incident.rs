@@ -12,6 +12,7 @@ use super::{
     memory::{self, Memory, STEP},
     style::{Painter, Style, count, moment, pod_name, short_id},
 };
+use event::order::Order as _;
 use event::{
     clock::Timestamp,
     finding::{Finding, Holder, Phase, Rule, State},
@@ -79,7 +80,7 @@ pub(super) fn text(
     let mut blocks: Vec<String> = Vec::new();
     let mut lines = String::new();
     for mut parts in incidents {
-        parts.sort_by_key(|part| part.finding.rule.rank_in_incident());
+        parts.order_by_key(|part| part.finding.rule.rank_in_incident());
         let cause = &parts[0].finding;
         let is_new = parts.iter().any(|part| part.state != State::Resolved)
             && !memory.has_seen(cause.incident(), cause.rule);
@@ -505,7 +506,7 @@ impl Block<'_> {
                 sources.push(&one.source);
             }
         }
-        sources.sort_by_key(|source| match *source {
+        sources.order_by_key(|source| match *source {
             "kernel" => 0,
             "API server" | "kubelet" | "pods" => 1,
             _ => 2,

@@ -10,6 +10,7 @@ use crate::{
     model::{Model, calls::PodCalls},
 };
 use diagnosis::Cause;
+use event::order::Order as _;
 use event::{
     clock::Timestamp,
     finding::{Detail, Finding, Rule, finding_id},
@@ -77,7 +78,7 @@ impl<'a> Crowd<'a> {
     pub(super) fn finding(mut self, view: &View<'_>, key: &Key) -> Option<Finding> {
         let (namespace, plugin, cause) = key;
         self.0
-            .sort_by_key(|each| (each.failing.since, each.calls.id()));
+            .order_by_key(|each| (each.failing.since, each.calls.id()));
         let first = self.0.first()?;
         let since = first.failing.since;
         let count = round(self.0.len() as u64);

@@ -15,6 +15,7 @@ use crate::{
 };
 use std::net::IpAddr;
 
+use event::order::Order as _;
 use event::{
     ReservationHolder, StoreKind,
     clock::Timestamp,
@@ -43,7 +44,7 @@ impl<'a> OtherOwner<'a> {
             .filter(|entry| entry.dying.is_none() && !view.is_bystander(entry))
             .filter(|entry| !entry.sandbox.has_container(own))
             .collect();
-        entries.sort_by_key(|entry| ghosts::gone(view, entry).is_none());
+        entries.order_by_key(|entry| ghosts::gone(view, entry).is_none());
         let known = model.allocations.get(address);
         let answer = known.and_then(|known| known.answer.as_ref());
         let answered = answer.and_then(|answer| Some((answer.holder.as_ref()?, answer.since)));

@@ -1,6 +1,7 @@
 //! Many stuck tasks of a pod or a user: what hangs for one of them hangs for
 //! all, and who has thousands may want to have them told.
 
+use event::order::Order as _;
 use event::{
     PodRef, Task,
     clock::Timestamp,
@@ -70,11 +71,11 @@ pub(super) fn divide<'a>(view: &View<'a>) -> (Vec<&'a Blocked>, Vec<Crowd<'a>>) 
     }
     for crowd in crowds.values_mut() {
         // Who came later is not told in the place of who came first.
-        crowd.tasks.sort_by_key(|each| (each.since, each.task.tid));
+        crowd.tasks.order_by_key(|each| (each.since, each.task.tid));
         let first = crowd.tasks.len().min(SINGLY);
         singly.extend(crowd.tasks.drain(..first));
     }
-    singly.sort_by_key(|each| each.task.tid);
+    singly.order_by_key(|each| each.task.tid);
     (singly, crowds.into_values().collect())
 }
 

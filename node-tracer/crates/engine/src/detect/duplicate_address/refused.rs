@@ -17,6 +17,7 @@ use crate::{
     },
     model::netns::{HeldAddress, NetnsEntry},
 };
+use event::order::Order as _;
 use event::{
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
     wording::advice::commented,
@@ -65,7 +66,7 @@ fn finding<'a>(view: &View<'a>, entry: &'a NetnsEntry) -> Option<Finding> {
         .map(|held| (own::is_named(model, entry, held.address.address), held))
         .collect();
     // What the pod is called by first, then what came first.
-    refused.sort_by_key(|(is_named, held)| (!is_named, held.since, held.address.address));
+    refused.order_by_key(|(is_named, held)| (!is_named, held.since, held.address.address));
     let (is_named, first) = *refused.first()?;
     let count = entry.addresses.refused().count();
     let address = first.address.address;

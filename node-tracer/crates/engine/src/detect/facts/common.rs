@@ -19,6 +19,7 @@ use crate::{
         task::Blocked,
     },
 };
+use event::order::Order as _;
 use event::{
     FdHolder, PodRef, Task,
     clock::Timestamp,
@@ -68,10 +69,10 @@ pub(in crate::detect) fn named(model: &Model, pod: &PodRef) -> PodRef {
 /// then descriptors.
 pub fn holders_of(model: &Model, entry: &NetnsEntry) -> Vec<Holder> {
     let mut stuck = stuck_in(model, entry);
-    stuck.sort_by_key(|blocked| (blocked.since, blocked.task.tid));
+    stuck.order_by_key(|blocked| (blocked.since, blocked.task.tid));
     let is_stuck = |task: &Task| stuck.iter().any(|blocked| blocked.is(task));
     let mut others: Vec<&Task> = entry.tasks.iter().filter(|task| !is_stuck(task)).collect();
-    others.sort_by_key(|task| (task.pid, task.tid));
+    others.order_by_key(|task| (task.pid, task.tid));
     let stuck = stuck.iter().take(event::MAX_HOLDERS);
     stuck
         .map(|blocked| stuck_holder(blocked))

@@ -26,6 +26,7 @@ use std::{
     time::Duration,
 };
 
+use event::order::Order as _;
 use event::{Address, clock::Timestamp};
 
 /// How long a running CNI DEL excuses a duplicate.
@@ -214,7 +215,7 @@ fn in_turns(
     }
     let mut shares: Vec<_> = shares.into_values().collect();
     // Should there be more parties than can have a turn.
-    shares.sort_by_key(Vec::len);
+    shares.order_by_key(Vec::len);
     let mut turns = Vec::new();
     for (place, mut share) in shares.into_iter().enumerate() {
         share.sort_unstable();
@@ -247,7 +248,7 @@ fn shared<'a>(view: &View<'a>, address: IpAddr) -> Shared<'a> {
         all.partition(|owner| view.is_bystander(owner.entry));
     let conflicts = conflicts(view, address, &owners);
     retain_near(view, address, &owners, &mut strangers);
-    strangers.sort_by_key(|stranger| !view.may_be_pods(stranger.entry));
+    strangers.order_by_key(|stranger| !view.may_be_pods(stranger.entry));
     let mut users = HashSet::new();
     strangers.retain(|stranger| users.insert(stranger.entry.user_ns.map(|its| its.uid)));
     strangers.truncate(MAX_STRANGERS + 1);
@@ -276,7 +277,7 @@ fn owners<'a>(view: &View<'a>, address: IpAddr) -> Vec<Owner<'a>> {
     });
     let mut owners: Vec<_> = held.chain(unseen).collect();
     owners.retain(|owner| !is_inner(view, owner.entry) && !is_leaving(view, owner.entry));
-    owners.sort_by_key(|owner| (owner.since, owner.entry.serial));
+    owners.order_by_key(|owner| (owner.since, owner.entry.serial));
     owners
 }
 
@@ -399,7 +400,7 @@ fn conflicts<'a>(view: &View<'a>, address: IpAddr, owners: &[Owner<'a>]) -> Vec<
     for conflict in &mut conflicts {
         conflict
             .owners
-            .sort_by_key(|owner| (owner.since, owner.entry.serial));
+            .order_by_key(|owner| (owner.since, owner.entry.serial));
     }
     conflicts
 }

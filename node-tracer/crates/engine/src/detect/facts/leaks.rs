@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::reservations::{Doubt, Judge, Proof, Verdict};
 use crate::{detect::View, model::attachment::ListedStore};
+use event::order::Order as _;
 use event::{Reservation, Store, StoreKind};
 
 /// Where Terway's delegate keeps its reservations, whatever the configuration
@@ -96,7 +97,7 @@ impl<'v, 'a> Leak<'v, 'a> {
             }
         }
         leak.leaked
-            .sort_by_key(|each| (each.modified, each.address));
+            .order_by_key(|each| (each.modified, each.address));
         (!leak.leaked.is_empty()).then_some(leak)
     }
 

@@ -11,6 +11,7 @@ use crate::{
     detect::View,
     model::netns::{KnownForwarding, NetnsEntry, Wiring},
 };
+use event::order::Order as _;
 use event::{
     Device,
     clock::Timestamp,
@@ -76,7 +77,7 @@ impl<'a> Tables<'a> {
     pub fn new(forwarding: &'a Forwarding) -> Self {
         let mut rules: Vec<_> = forwarding.rules.iter().collect();
         // Those of one priority stay as the kernel asks them: the older first.
-        rules.sort_by_key(|rule| rule.priority);
+        rules.order_by_key(|rule| rule.priority);
         let mut routes: HashMap<_, Vec<_>> = HashMap::new();
         for route in &forwarding.routes {
             routes.entry(route.table).or_default().push(route);

@@ -5,6 +5,7 @@
 //! known, and a task that sleeps deeper in that code than where the lock is
 //! taken has it, or had it a moment before.
 
+use event::order::Order as _;
 use std::iter;
 
 use crate::model::{Model, task::Blocked};
@@ -74,7 +75,7 @@ pub(in crate::detect) fn holders(model: &Model) -> Vec<(&Blocked, &str)> {
             iter::once(blocked).zip(under.map(|frame| name(frame)))
         })
         .collect();
-    holders.sort_by_key(|(blocked, _)| blocked.since);
+    holders.order_by_key(|(blocked, _)| blocked.since);
     holders
 }
 

@@ -12,6 +12,7 @@ use crate::{
     },
     model::runtime::CRI,
 };
+use event::order::Order as _;
 use event::{
     finding::{
         Detail, Evidence, Finding, FindingNetns, LeakedReservation, Rule, Severity, finding_id,
@@ -258,7 +259,7 @@ impl Missing<'_> {
 /// Many attachments of one network, of which only libcni's cache knows.
 pub(super) fn many(view: &View<'_>, network: &str, all: &[Missing<'_>]) -> Option<Finding> {
     let mut all: Vec<&Missing<'_>> = all.iter().collect();
-    all.sort_by_key(|missing| (missing.case.added, missing.case.id));
+    all.order_by_key(|missing| (missing.case.added, missing.case.id));
     let reservations: Vec<_> = all.iter().filter_map(|each| each.reservation()).collect();
     let addresses: BTreeSet<_> = all.iter().flat_map(|each| each.case.ips.clone()).collect();
     let mut claims = Vec::new();

@@ -12,6 +12,7 @@ use crate::{
     },
     model::{calls::AttachmentCalls, runtime::CRI},
 };
+use event::order::Order as _;
 use event::{
     clock::Timestamp,
     finding::{Detail, Evidence, Finding, Rule, Severity, finding_id},
@@ -90,7 +91,7 @@ impl Churn<'_> {
                 fates.push(fate);
             }
         }
-        fates.sort_by_key(|(_, at, _)| *at);
+        fates.order_by_key(|(_, at, _)| *at);
         fates
     }
 

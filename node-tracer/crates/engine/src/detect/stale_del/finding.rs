@@ -13,6 +13,7 @@ use crate::{
         lost::{Kind, LONGEST},
     },
 };
+use event::order::Order as _;
 use event::{
     PodRef,
     clock::Timestamp,
@@ -131,7 +132,7 @@ impl Stale<'_, '_> {
         );
         claims.push(evidence(claim, newer.source, newer.added));
         let mut dels = self.dels.clone();
-        dels.sort_by_key(|(_, del)| del.started);
+        dels.order_by_key(|(_, del)| del.started);
         for (plugin, del) in dels {
             claims.push(self.called(plugin, del));
         }

@@ -21,6 +21,7 @@ use crate::{
         endpoints::Entry,
     },
 };
+use event::order::Order as _;
 use event::{
     PodRef,
     clock::Timestamp,
@@ -268,7 +269,7 @@ impl<'v, 'a> Logged<'v, 'a> {
             }
             EndpointState::Unknown => {}
         }
-        claims.sort_by_key(|claim| claim.at);
+        claims.order_by_key(|claim| claim.at);
         claims
     }
 

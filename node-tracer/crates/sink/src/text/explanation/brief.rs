@@ -3,6 +3,7 @@
 
 use super::{CONFLICT, LABEL, Page};
 use crate::text::{style::Style, wrap};
+use event::order::Order as _;
 use event::{
     explanation::{Explanation, Kind, Moment, NetnsPart, PodState},
     finding::Holder,
@@ -293,7 +294,7 @@ impl Page {
         }
         let mut order: Vec<usize> = (0..total).rev().collect();
         let worth = |moment: &Moment| (!moment.conflict, moment.minor);
-        order.sort_by_key(|at| all.timeline.get(*at).map(worth));
+        order.order_by_key(|at| all.timeline.get(*at).map(worth));
         order.truncate(most);
         order.sort_unstable();
         let rows: Vec<_> = order
