@@ -102,6 +102,13 @@ pub fn exit(code: u8) -> std::process::ExitCode {
     }
     // All that matters has been flushed where errors count.
     let _ = io::stdout().flush();
+    // An event loop of another thread panics when its descriptors are gone, and again
+    // while it is taken down, which would end the process with another code.
+    std::panic::set_hook(Box::new(|_| {
+        loop {
+            thread::park();
+        }
+    }));
     // Reads as at an end, and is not to be written: threads go on until the
     // process ends, and no number may come to mean another file for them.
     if let Ok((end, _)) = io::pipe() {

@@ -86,7 +86,7 @@ impl Server {
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "x",
             "clusters": [{ "name": "c", "cluster": { "server": server } }],
-            "users": [{ "name": "u", "user": { "token": "t" } }],
+            "users": [{ "name": "u", "user": { "token": "a-token-of-nobody" } }],
             "contexts": [{ "name": "x", "context": { "cluster": "c", "user": "u" } }],
         });
         fs::write(&path, config.to_string())?;
