@@ -111,7 +111,7 @@ fn listing(listed: &Listed) -> Listing {
     Listing {
         source: SOURCE.to_owned(),
         at: listed.at,
-        // Nobody knows how old a cache is.
+        // A cache may be of any age.
         made_after: (!listed.is_of_now).then_some(Timestamp::EPOCH),
         whole: doubt.is_none(),
         doubt,
