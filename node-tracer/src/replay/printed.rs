@@ -18,7 +18,7 @@ use std::{
 use memchr::memmem;
 use serde::{Deserialize, de::IgnoredAny};
 
-use super::{Failure, Input, LogError, Replayed, logs, run::Told};
+use super::{Failure, Input, LogError, Replayed, logs, run::FindingBudget};
 use crate::{
     outcome::Outcome,
     output,
@@ -121,7 +121,7 @@ pub(super) struct Printed {
     sinks: Vec<Box<dyn Sink>>,
     /// Why they cannot be written to.
     failed: Option<SinkError>,
-    told: Told,
+    told: FindingBudget,
     texts: LongTexts,
     values: usize,
     /// What became of each finding of each node.
@@ -166,7 +166,7 @@ pub(super) fn sift(
         is_raw: None,
         sinks,
         failed: None,
-        told: Told::default(),
+        told: FindingBudget::default(),
         texts: LongTexts::default(),
         values: 0,
         findings: BTreeMap::new(),

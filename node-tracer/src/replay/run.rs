@@ -26,14 +26,14 @@ const MAX_ITEMS: u64 = 200_000;
 
 /// How much was told of what can be somebody else's.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct FindingBudget {
     /// Changes of findings.
     changes: u64,
     /// Claims and holders of these.
     items: u64,
 }
 
-impl Told {
+impl FindingBudget {
     /// Whether this one is to be told as well.
     pub(super) fn has_room_for(&mut self, finding: &Finding) -> bool {
         self.changes += 1;
@@ -65,7 +65,7 @@ pub(super) struct Run {
     ended: Option<Timestamp>,
     /// Events came after the last tick, or after the last judgement.
     pending: bool,
-    told: Told,
+    told: FindingBudget,
     judging: Judging,
 }
 
@@ -122,7 +122,7 @@ impl Run {
             last: header.time,
             ended: None,
             pending: false,
-            told: Told::default(),
+            told: FindingBudget::default(),
             judging: Judging::default(),
             header,
         }

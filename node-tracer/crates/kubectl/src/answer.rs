@@ -168,9 +168,9 @@ impl Reply {
     }
 }
 
-/// An answer to one question.
+/// What all nodes and the API server answer to one question.
 #[derive(Debug, Default)]
-pub(crate) struct Answer {
+pub(crate) struct ClusterAnswer {
     /// What was asked for, if anything.
     pub(crate) subject: Option<String>,
     /// Who has it as the API says, if that was asked.
@@ -247,7 +247,7 @@ fn worth(finding: &Value) -> u8 {
     }
 }
 
-impl Answer {
+impl ClusterAnswer {
     /// Takes what a node said.
     pub(crate) fn take(&mut self, node: &str, reply: Reply) {
         self.answered += usize::from(reply.is_whole);
@@ -328,7 +328,7 @@ mod tests {
         (reader.end(), fits)
     }
 
-    fn take(answer: &mut Answer, node: &str, text: &str) -> bool {
+    fn take(answer: &mut ClusterAnswer, node: &str, text: &str) -> bool {
         let (reply, _) = reply(node, text, &Room::default());
         let is_whole = reply.is_whole;
         answer.take(node, reply);
@@ -344,7 +344,7 @@ mod tests {
 
     #[test]
     fn incidents_of_all_nodes_are_one_each_the_worst_first() {
-        let mut answer = Answer::default();
+        let mut answer = ClusterAnswer::default();
         let warning = finding("blocked-task", "warning", "1", "1");
         assert!(take(&mut answer, "n1", &format!("{warning}\n{SUMMARY}\n")));
         let duplicate = finding("duplicate-address", "critical", "2", "3");
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn what_ends_in_the_middle_is_no_answer() {
-        let mut answer = Answer::default();
+        let mut answer = ClusterAnswer::default();
         let text = "{\"type\":\"coverage\"}\n{\"type\":\"find";
         assert!(!take(&mut answer, "n1", text));
         assert_eq!(answer.answered, 0);
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn nothing_found_is_said_with_what_could_not_be_told() {
-        let mut answer = Answer::default();
+        let mut answer = ClusterAnswer::default();
         assert_eq!(answer.exit_code(), 0);
         answer.unknown.insert("n2".into(), "no tracer".into());
         assert_eq!(answer.exit_code(), 3);

@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use event::wording::escape::Printable;
 use serde_json::Value;
 
-use crate::answer::{Answer, Holder, Reader, Room};
+use crate::answer::{ClusterAnswer, Holder, Reader, Room};
 use crate::kubectl::{Kubectl, progress, side_by_side};
 use crate::tracers::{DaemonSet, List, Pod, Speakers, Tracer};
 
@@ -33,7 +33,7 @@ const MAX_NAMED: usize = 10;
 
 impl Tracers<'_> {
     /// Who has an address: the API's word, and each node's.
-    pub(crate) fn who(&self, subject: &str) -> anyhow::Result<Answer> {
+    pub(crate) fn who(&self, subject: &str) -> anyhow::Result<ClusterAnswer> {
         let holders = self.holders(subject)?;
         // What is on the nodes is found by the pod's address: others may have it.
         let mut addresses = holders.iter().flat_map(|holder| &holder.addresses);
@@ -48,7 +48,7 @@ impl Tracers<'_> {
         Ok(answer)
     }
 
-    pub(crate) fn ghosts(&self) -> anyhow::Result<Answer> {
+    pub(crate) fn ghosts(&self) -> anyhow::Result<ClusterAnswer> {
         self.ask(&self.speakers()?, &[], &["scan", "-o", "json"], |_| true)
     }
 
@@ -59,7 +59,7 @@ impl Tracers<'_> {
         subject: &str,
         nodes: &[String],
         in_words: bool,
-    ) -> anyhow::Result<Answer> {
+    ) -> anyhow::Result<ClusterAnswer> {
         let speakers = self.speakers()?;
         let question = ["explain", "-o", "json", "--", subject];
         let keep = if nodes.is_empty() {
@@ -120,14 +120,14 @@ impl Tracers<'_> {
         nodes: &[String],
         question: &[&str],
         keep: fn(&Value) -> bool,
-    ) -> anyhow::Result<Answer> {
+    ) -> anyhow::Result<ClusterAnswer> {
         let room = Room::default();
         let ask = |node: &str, tracer: &Tracer| {
             let mut reader = Reader::new(node, &room, keep);
             let why = self.ask_one(tracer, question, |piece| reader.take(piece));
             Ok((reader.end(), why))
         };
-        let mut answer = Answer::default();
+        let mut answer = ClusterAnswer::default();
         for (node, answered) in self.each(speakers, nodes, ask)? {
             let why = match answered {
                 Ok((mut reply, why)) => {

@@ -6,7 +6,7 @@ use event::wording::escape::{Printable, is_hidden};
 use serde_json::Value;
 
 use crate::NAMESPACE;
-use crate::answer::{Answer, text as field};
+use crate::answer::{ClusterAnswer, text as field};
 
 /// Nodes that are listed as unknown one by one.
 const MAX_UNKNOWN: usize = 10;
@@ -20,7 +20,7 @@ fn line(out: &mut String, name: &str, text: &str) {
 }
 
 /// One line; what is hidden can only be in strings, and is escaped there.
-pub(crate) fn json(answer: Answer) -> String {
+pub(crate) fn json(answer: ClusterAnswer) -> String {
     let mut out = String::new();
     for c in answer.into_json().to_string().chars() {
         if is_hidden(c) {
@@ -36,7 +36,7 @@ pub(crate) fn json(answer: Answer) -> String {
 }
 
 /// `namespace` is where the tracer is.
-pub(crate) fn text(answer: &Answer, namespace: &str) -> String {
+pub(crate) fn text(answer: &ClusterAnswer, namespace: &str) -> String {
     let mut out = String::new();
     if !answer.pages.is_empty() {
         for (node, page) in &answer.pages {
@@ -102,7 +102,7 @@ pub(crate) fn text(answer: &Answer, namespace: &str) -> String {
     out
 }
 
-fn unknown(out: &mut String, answer: &Answer) {
+fn unknown(out: &mut String, answer: &ClusterAnswer) {
     for (node, reason) in answer.unknown.iter().take(MAX_UNKNOWN) {
         line(out, "unknown", &format!("{node}: {reason}"));
     }
@@ -113,7 +113,7 @@ fn unknown(out: &mut String, answer: &Answer) {
 }
 
 /// Nodes that have answered, though not everything.
-fn partly(answer: &Answer) -> usize {
+fn partly(answer: &ClusterAnswer) -> usize {
     let reasons = answer.unknown.values();
     reasons
         .filter(|it| it.starts_with("could not evaluate"))
@@ -160,7 +160,7 @@ mod tests {
     use crate::answer::{Reader, Room};
 
     /// Has a node answer with these findings.
-    fn say(answer: &mut Answer, node: &str, findings: &[Value]) {
+    fn say(answer: &mut ClusterAnswer, node: &str, findings: &[Value]) {
         let room = Room::default();
         let mut reader = Reader::new(node, &room, |_| true);
         for record in findings.iter().chain([&json!({"type": "summary"})]) {
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn json_is_harmless_to_look_at_and_the_same_data() {
-        let mut answer = Answer::default();
+        let mut answer = ClusterAnswer::default();
         let title = "a\u{1b}[2J\u{9b}\u{202e}\u{e0001} \"x\\";
         say(
             &mut answer,
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_node_with_very_many_incidents_hides_none_of_another() {
-        let mut answer = Answer::default();
+        let mut answer = ClusterAnswer::default();
         let one =
             |id: usize| json!({"type": "finding", "id": id.to_string(), "severity": "critical"});
         say(&mut answer, "a", &(0..60).map(one).collect::<Vec<_>>());
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn an_incident_says_where_it_is_and_how_to_ask_for_more() {
-        let mut answer = Answer::default();
+        let mut answer = ClusterAnswer::default();
         let finding = json!({"type": "finding", "rule": "ghost-sandbox", "phase": "conflict",
             "severity": "critical", "id": "1", "state": "open", "addresses": ["10.0.0.5"],
             "title": "10.0.0.5 is\u{1b}[2J used twice", "advice": ["kubectl cordon n1"]});

@@ -34,6 +34,10 @@ use node::pods::weight;
 /// How often is looked whether what was told is taken.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// How long who asks for a proof takes to hear of one. Who has heard of it and still
+/// lacks one asks again.
+const HEARING: Duration = Duration::from_secs(2);
+
 /// Nobody listens any more.
 pub(super) struct Unheard;
 
@@ -242,7 +246,8 @@ impl Follower {
                     return Ok(());
                 }
                 () = prove.notified(), if !self.proof_wanted => {
-                    self.proof_wanted = true;
+                    let is_heard = |at: Instant| at.elapsed() >= HEARING;
+                    self.proof_wanted = self.proven_at.is_none_or(is_heard);
                     continue;
                 }
                 () = sleep_until(proof), if self.proof_wanted => {

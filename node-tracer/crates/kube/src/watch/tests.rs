@@ -478,10 +478,15 @@ fn the_first_list_proves_nothing_and_one_that_does_is_asked_for_no_more_often_th
     let server = watched(|_, _| stream(&[], Ends::Hang));
     let mut watch = follow(&server);
     let mut listed = |prove: bool| {
-        if prove {
-            watch.prove();
-        }
-        let WatchUpdate::Listed(listing) = next(&mut watch) else {
+        let told = loop {
+            if prove {
+                watch.prove();
+            }
+            if let Some(told) = watch.wait(Duration::from_millis(100)) {
+                break told;
+            }
+        };
+        let WatchUpdate::Listed(listing) = told else {
             panic!()
         };
         assert_eq!(next(&mut watch), WatchUpdate::Following);
