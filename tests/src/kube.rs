@@ -19,6 +19,7 @@ mod certificates;
 pub mod clients;
 pub mod incident;
 pub(crate) mod inside;
+mod many;
 mod part;
 mod pod;
 pub mod released;
@@ -47,6 +48,7 @@ use part::Part;
 use settings::Settings;
 
 pub use account::Account;
+pub use many::Call;
 pub use pod::{PodSpec, Running};
 
 pub const NEEDS: &[Need] = &{
@@ -89,8 +91,9 @@ pub struct Kube {
     name: String,
     authority: Authority,
     scratch: Scratch,
-    /// kubelet's program and arguments, to start it again.
+    /// Programs and arguments, to start them again.
     kubelet_line: (PathBuf, Vec<String>),
+    api_server_line: (PathBuf, Vec<String>),
 }
 
 /// An answer of the API server: its status, and its body.
@@ -123,6 +126,7 @@ impl Kube {
             authority,
             scratch,
             kubelet_line: (assets.kubelet.clone(), Vec::new()),
+            api_server_line: (assets.api_server.clone(), settings::api_server()),
         };
         this.start_parts(&assets)
             .with_context(|| format!("start the cluster's part of the node; {}", this.words()))?;
@@ -145,12 +149,25 @@ impl Kube {
         self.kubelet_line.1 = settings.kubelet();
         let (node, log) = (&self.node, self.scratch.path());
         self.etcd = Some(Part::start(node, log, &assets.etcd, &settings::etcd())?);
-        let server = settings::api_server();
-        self.api_server = Some(Part::start(node, log, &assets.api_server, &server)?);
+        self.start_api_server(&[])?;
+        self.start_kubelet()
+    }
+
+    /// Kills the API server.
+    pub fn kill_api_server(&mut self) {
+        self.api_server = None;
+    }
+
+    /// Starts the API server, for the first time or again, with these arguments
+    /// besides its own. Back when it is ready.
+    pub fn start_api_server(&mut self, more: &[String]) -> anyhow::Result<()> {
+        let (program, args) = &self.api_server_line;
+        let args = [args.as_slice(), more].concat();
+        let server = Part::start(&self.node, self.scratch.path(), program, &args)?;
+        self.api_server = Some(server);
         self.until("the API server", |this| {
             Ok(this.call("GET", "/readyz", None)?.0 == 200)
-        })?;
-        self.start_kubelet()
+        })
     }
 
     /// Kills kubelet, as a crash or an upgrade does.
@@ -213,6 +230,12 @@ impl Kube {
     /// The node's name in the cluster.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Process ID of the API server.
+    pub fn api_server_pid(&self) -> anyhow::Result<u32> {
+        let part = self.api_server.as_ref().context("no API server")?;
+        Ok(part.pid())
     }
 
     /// Process IDs of etcd, the API server and kubelet.

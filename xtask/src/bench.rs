@@ -8,6 +8,7 @@
 //! | [`footprint`] | start, memory and time on a CPU on a node with many pods |
 //! | [`scan`], [`storm`], [`replay`] | one look; all at once; a large log |
 //! | [`size`] | the binary |
+//! | [`fleet`] | what the tracers of thousands of nodes ask of an API server |
 //! | [`budget`] | what each may take, and the table of all |
 //! | [`machine`], [`sample`], [`mod@measure`], [`process`] | what is measured on, and how |
 //! | [`work`], [`load`], [`watcher`], [`peers`], [`programs`] | what is done, and what looks on |
@@ -18,6 +19,7 @@
 
 mod budget;
 pub(crate) mod crictl;
+mod fleet;
 mod footprint;
 mod hooks;
 mod latency;
@@ -87,6 +89,8 @@ enum What {
     Replay(replay::Options),
     /// The static binary
     Size,
+    /// What the tracers of a whole cluster ask of a real API server (not part of all)
+    Fleet(fleet::Options),
 }
 
 /// A command line of one bench, for the defaults of its options.
@@ -151,6 +155,7 @@ impl What {
             Self::Storm(_) => "storm",
             Self::Replay(_) => "replay",
             Self::Size => "size",
+            Self::Fleet(_) => "fleet",
         }
     }
 
@@ -163,6 +168,7 @@ impl What {
             Self::Storm(_) => storm::NEEDS,
             Self::Replay(_) => replay::NEEDS,
             Self::Size => &[],
+            Self::Fleet(_) => fleet::NEEDS,
         };
         stage::missing(needs)
     }
@@ -177,6 +183,7 @@ impl What {
             Self::Storm(options) => storm::run(options, setting),
             Self::Replay(options) => replay::run(options, setting),
             Self::Size => size::run(setting),
+            Self::Fleet(options) => fleet::run(options, setting),
         }
     }
 }
@@ -199,7 +206,7 @@ pub(crate) fn run(asked: &Bench) -> anyhow::Result<ExitCode> {
     }
     let tracer = match &asked.binary {
         Some(binary) => std::path::absolute(binary)?,
-        None if matches!(asked.what, Some(What::Size)) => PathBuf::new(),
+        None if matches!(asked.what, Some(What::Size | What::Fleet(_))) => PathBuf::new(),
         None => cargo::build_tracer(&["--release", "--package", "node-tracer"])?,
     };
     let setting = Setting {

@@ -81,6 +81,16 @@ impl Account {
         kube.expect("POST", &bindings, Some(&binding)).map(drop)
     }
 
+    /// Lets it get Calico's blocks, too, and list them.
+    pub fn grant_blocks(&self, kube: &Kube) -> anyhow::Result<()> {
+        let group = "crd.projectcalico.org";
+        self.allow(
+            kube,
+            "node-tracer-blocks",
+            &json!([{ "apiGroups": [group], "resources": ["ipamblocks"], "verbs": ["get", "list"] }]),
+        )
+    }
+
     /// Lets it write Events, too.
     pub fn grant_events(&self, kube: &Kube) -> anyhow::Result<()> {
         self.allow(

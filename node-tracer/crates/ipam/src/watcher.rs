@@ -38,6 +38,8 @@ const NO_FILES_PAUSE: Duration = Duration::from_secs(1);
 const FILES_PATIENCE: Duration = Duration::from_millis(1_000);
 /// How often the configuration is read: it comes and goes with the pod network.
 const CONFIG_PAUSE: Duration = Duration::from_secs(10);
+/// How long is waited to be told which addresses matter.
+const FIRST_WISH: Duration = Duration::from_secs(5);
 /// Looks whose changes wait to be taken; a tracer that does not take them stops
 /// the looking. The channel's room is memory from the start.
 const MAX_WAITING: usize = 2;
@@ -53,7 +55,7 @@ pub struct Watcher {
     /// Has the API server asked soon. The threads end, in their own time, when
     /// this does.
     soon: SyncSender<()>,
-    own: Arc<Mutex<Own>>,
+    own: Arc<Mutex<Option<Own>>>,
     #[expect(dead_code, reason = "held to be dropped")]
     alive: Sender<()>,
 }
@@ -79,7 +81,7 @@ impl Watcher {
             .map(|(kind, network)| (*kind, network.clone()))
             .collect();
         let refused = api.refused();
-        let own = Arc::<Mutex<Own>>::default();
+        let own = Arc::<Mutex<Option<Own>>>::default();
         let wish = Wish {
             hurried,
             own: Arc::clone(&own),
@@ -121,15 +123,20 @@ impl Watcher {
     /// soon.
     pub fn want(&self, urgent: &BTreeSet<IpAddr>, living: &BTreeSet<IpAddr>) {
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        if own.urgent == *urgent && own.living == *living {
+        if let Some(own) = &*own
+            && (&own.urgent, &own.living) == (urgent, living)
+        {
             return;
         }
-        let is_known = |address: &IpAddr| own.living.contains(address);
-        let is_new = !urgent.is_subset(&own.urgent) || !living.iter().all(is_known);
-        own.urgent.clone_from(urgent);
-        own.living.clone_from(living);
+        let is_known = own
+            .as_ref()
+            .is_some_and(|own| urgent.is_subset(&own.urgent) && living.is_subset(&own.living));
+        *own = Some(Own {
+            urgent: urgent.clone(),
+            living: living.clone(),
+        });
         drop(own);
-        if is_new {
+        if !is_known {
             self.soon();
         }
     }
@@ -185,13 +192,19 @@ fn watch_files(mut look: FileLook, sender: &SyncSender<Vec<Event>>, ended: &Rece
 #[derive(Debug)]
 struct Wish {
     hurried: Receiver<()>,
-    own: Arc<Mutex<Own>>,
+    /// `None` before the first one.
+    own: Arc<Mutex<Option<Own>>>,
 }
 
 impl Wish {
     fn own(&self) -> Own {
-        let own = self.own.lock();
-        own.unwrap_or_else(PoisonError::into_inner).clone()
+        let own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        own.clone().unwrap_or_default()
+    }
+
+    /// Waits for the first wish, without which nothing could be asked for by name.
+    fn await_first(&self) {
+        let _ = self.hurried.recv_timeout(FIRST_WISH);
     }
 }
 

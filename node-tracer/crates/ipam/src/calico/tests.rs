@@ -320,6 +320,8 @@ fn of_thousands_of_nodes_each_asks_for_its_own_blocks_alone() {
         let asked = server.requests().into_iter();
         asked.filter(|it| it.contains("ipamblocks?")).count()
     };
+    let nothing_known = (Vec::new(), 1);
+    assert_eq!(of(&server, &own(&[], &[])), nothing_known, "no pod yet");
     assert_eq!(lists(&server), 0);
     let (_, unread) = of(&server, &own(&[], &["10.0.0.5", "10.0.9.5"]));
     assert_eq!(unread, 1, "whether 10.0.9.5 is given out is not known");

@@ -76,6 +76,7 @@ impl ApiLook {
 
     /// Asks until nobody listens any more.
     pub(super) fn watch(mut self, sender: &SyncSender<Vec<Event>>, wish: &Wish) {
+        wish.await_first();
         loop {
             let own = wish.own();
             // What is answered may be of any moment since.

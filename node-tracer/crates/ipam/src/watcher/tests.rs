@@ -119,6 +119,7 @@ fn nothing_is_told_where_there_is_no_store() {
 fn the_api_server_is_asked_if_the_configuration_names_what_is_there() {
     let host = host(&[("/etc/cni/net.d/10-calico.conflist", CALICO)]);
     let block = json!({
+        "kind": "IPAMBlock",
         "metadata": { "name": "10-0-0-0-26" },
         "spec": {
             "cidr": "10.0.0.0/26", "affinity": "host:node-1", "allocations": [0],
@@ -129,11 +130,11 @@ fn the_api_server_is_asked_if_the_configuration_names_what_is_there() {
         },
     });
     let server = Server::new(move |path, count| match count {
-        _ if !path.starts_with("/apis/crd.projectcalico.org/v1/ipamblocks?") => {
+        _ if path != "/apis/crd.projectcalico.org/v1/ipamblocks/10-0-0-0-26" => {
             Reply::Json(404, status(404, "another"))
         }
         1 => Reply::Json(503, status(503, "starting")),
-        _ => Reply::Json(200, json!({ "kind": "IPAMBlockList", "items": [block] })),
+        _ => Reply::Json(200, block.clone()),
     });
     let mut watcher = start(&host, api(Some(&server)));
     assert_eq!(watcher.awaited(), BTreeSet::from([StoreKind::Calico]));
@@ -146,6 +147,7 @@ fn the_api_server_is_asked_if_the_configuration_names_what_is_there() {
             .ends_with("every 300 s"),
         "{items:?}"
     );
+    watcher.want(&BTreeSet::new(), &["10.0.0.1".parse().unwrap()].into());
     let told = next(&mut watcher, 2);
     assert_eq!(told[0], "calico 0 1");
     assert!(
