@@ -64,9 +64,9 @@ pub(crate) struct Bench {
     /// Seconds instead of minutes: to see that it works
     #[arg(long, global = true)]
     quick: bool,
-    /// Measure nothing; put what the last whole run said into
+    /// Measure nothing; put what the last whole run (or that of fleet) said into
     /// node-tracer/doc/performance.md
-    #[arg(long)]
+    #[arg(long, global = true)]
     doc: bool,
 }
 
@@ -121,12 +121,16 @@ fn say(line: &str) {
     println!("── bench: {line}");
 }
 
-/// Where the last whole run's table is kept, for the document.
-fn kept_table() -> PathBuf {
+/// Where something of the last run is kept.
+fn kept(name: &str) -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let target = target.unwrap_or_else(|| cargo::root().join("target"));
-    target.join("bench/table.md")
+    target.join("bench").join(name)
 }
+
+/// The file with the last whole run's table, for the document.
+const TABLE: &str = "table.md";
+const FLEET: &str = "fleet.md";
 
 impl What {
     /// All of them, in the order in which they are run.
@@ -190,11 +194,14 @@ impl What {
 
 pub(crate) fn run(asked: &Bench) -> anyhow::Result<ExitCode> {
     if asked.doc {
-        anyhow::ensure!(asked.what.is_none(), "--doc takes a whole run's table");
-        let file = kept_table();
+        let (command, file) = match &asked.what {
+            None => ("bench", kept(TABLE)),
+            Some(What::Fleet(_)) => ("bench fleet", kept(FLEET)),
+            Some(_) => anyhow::bail!("--doc takes the table of a whole run, or of fleet"),
+        };
         let table = fs::read_to_string(&file)
-            .with_context(|| format!("{}: run `cargo xtask bench` first", file.display()))?;
-        generated::write("performance.md", "bench", &table)?;
+            .with_context(|| format!("{}: run `cargo xtask {command}` first", file.display()))?;
+        generated::write("performance.md", command, &table)?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(what) = &asked.what {
@@ -244,7 +251,10 @@ fn measure(asked: &Bench, setting: &Setting) -> anyhow::Result<ExitCode> {
         return all(setting, &machine);
     };
     let budgets = what.measure(setting)?;
-    println!("{}", budget::table(&budgets));
+    match what {
+        What::Fleet(_) => keep(FLEET, &budgets, setting, &machine)?,
+        _ => println!("{}", budget::table(&budgets)),
+    }
     warning.iter().for_each(|warning| say(warning));
     Ok(verdict(&budgets))
 }
@@ -283,7 +293,21 @@ fn all(setting: &Setting, machine: &Machine) -> anyhow::Result<ExitCode> {
         }
         say(&format!("{name}: {:.0} s", start.elapsed().as_secs_f64()));
     }
-    let table = budget::table(&budgets);
+    keep(TABLE, &budgets, setting, machine)?;
+    Ok(match failed {
+        true => ExitCode::from(2),
+        false => verdict(&budgets),
+    })
+}
+
+/// Tells the table with what is to be known of the run, and keeps both.
+fn keep(
+    name: &str,
+    budgets: &[Budget],
+    setting: &Setting,
+    machine: &Machine,
+) -> anyhow::Result<()> {
+    let table = budget::table(budgets);
     let mut remarks = vec![machine.to_string()];
     remarks.extend(machine.warning());
     if setting.quick {
@@ -293,15 +317,12 @@ fn all(setting: &Setting, machine: &Machine) -> anyhow::Result<ExitCode> {
     }
     let list: String = remarks.iter().map(|line| format!("* {line}\n")).collect();
     println!("\n{table}\n{list}");
-    let file = kept_table();
+    let file = kept(name);
     let folder = file.parent().context("no folder")?;
     fs::create_dir_all(folder)
         .and_then(|()| fs::write(&file, format!("{table}\n{list}")))
         .with_context(|| file.display().to_string())?;
-    Ok(match failed {
-        true => ExitCode::from(2),
-        false => verdict(&budgets),
-    })
+    Ok(())
 }
 
 #[cfg(test)]

@@ -12,19 +12,22 @@ mod clients;
 mod cluster;
 mod span;
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use clap::Args;
 use node_tracer_tests::kube;
 use node_tracer_tests::stage::Need;
 use node_tracer_tests::wait;
+use serde_json::Value;
 
 use self::clients::Clients;
 use self::cluster::Cluster;
 use self::span::Span;
 use super::budget::{Budget, Verdict};
-use super::{Setting, say};
+use super::{Setting, kept, say};
 use crate::cargo;
 
 pub(super) const NEEDS: &[Need] = kube::NEEDS;
@@ -42,7 +45,10 @@ const OUTAGE: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_secs(600);
 /// What follows from what was done is over by then.
 const CALM: Duration = Duration::from_secs(20);
-/// `maxUnavailable` of the DaemonSet: so many parts are renewed one after the other.
+/// Pods that controllers make in a second (`--kube-api-qps` of
+/// kube-controller-manager).
+const PACE: usize = 20;
+/// One of so many nodes is drained.
 const PARTS: usize = 10;
 
 /// Options of `bench fleet`.
@@ -54,7 +60,11 @@ pub(crate) struct Options {
     /// For how many seconds nothing is to happen [default: 600, quick 20]
     #[arg(long)]
     seconds: Option<u64>,
-    /// The clients of another source, to be measured beside those of this one
+    /// Measure this program instead of the clients of this source
+    #[arg(long, value_name = "FILE")]
+    clients: Option<PathBuf>,
+    /// Figures that an earlier run has kept (target/bench/fleet.json), to be told
+    /// beside those of this one
     #[arg(long, value_name = "FILE")]
     beside: Option<PathBuf>,
 }
@@ -88,24 +98,44 @@ pub(super) fn run(options: &Options, setting: &Setting) -> anyhow::Result<Vec<Bu
         "--example",
         "fleet",
     ];
-    let own = cargo::build(&arguments, "fleet")?;
+    let program = match &options.clients {
+        Some(program) => std::path::absolute(program)?,
+        None => cargo::build(&arguments, "fleet")?,
+    };
+    let beside = options.beside.as_deref().map(read).transpose()?;
     let mut cluster = Cluster::start()?;
-    let (mut ours, mut others) = (Vec::new(), Vec::new());
+    let mut measured = Vec::new();
     for nodes in sizes {
         say(&format!("{nodes} nodes: their objects"));
         cluster.grow(nodes)?;
-        ours.push(measure(&mut cluster, &own, nodes, calm)?);
-        if let Some(beside) = &options.beside {
-            say(&format!("{nodes} nodes, {}", beside.display()));
-            others.push(measure(&mut cluster, beside, nodes, calm)?);
-        }
+        measured.push(measure(&mut cluster, &program, nodes, calm)?);
+        // What is known is not lost with what comes.
+        keep(&budgets(&measured, beside.as_ref()))?;
     }
-    Ok(budgets(&ours, &others))
+    Ok(budgets(&measured, beside.as_ref()))
+}
+
+/// Figures by what they are of.
+type Kept = serde_json::Map<String, Value>;
+
+fn read(file: &Path) -> anyhow::Result<Kept> {
+    let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    serde_json::from_str(&text).with_context(|| file.display().to_string())
+}
+
+fn keep(budgets: &[Budget]) -> anyhow::Result<()> {
+    let file = kept("fleet.json");
+    let figures = budgets.iter();
+    let figures: Kept = figures
+        .map(|budget| (budget.what.clone(), budget.measured.clone().into()))
+        .collect();
+    fs::create_dir_all(file.parent().context("no folder")?)?;
+    fs::write(&file, Value::from(figures).to_string()).with_context(|| file.display().to_string())
 }
 
 fn measure(
     cluster: &mut Cluster,
-    program: &std::path::Path,
+    program: &Path,
     nodes: usize,
     calm: Duration,
 ) -> anyhow::Result<Size> {
@@ -123,9 +153,10 @@ fn measure(
     let (steady, ()) = cluster.during(Some(&clients), |_| wait::pause(calm))?;
     say(&format!("{nodes} nodes: a rolling update"));
     let (rolling, ()) = cluster.during(Some(&clients), |_| {
-        for part in 0..PARTS {
-            let (from, to) = (nodes * part / PARTS, nodes * (part + 1) / PARTS);
-            clients.renew(from, to)?;
+        for from in (0..nodes).step_by(PACE) {
+            let second = Instant::now() + Duration::from_secs(1);
+            clients.renew(from, nodes.min(from + PACE))?;
+            wait::pause(second.saturating_duration_since(Instant::now()))?;
         }
         wait::pause(CALM)
     })?;
@@ -213,8 +244,8 @@ impl Row<'_> {
         }
     }
 
-    fn budget(&self, ours: &[Size], others: &[Size]) -> Budget {
-        let (most, measured) = self.words(ours);
+    fn budget(&self, sizes: &[Size], beside: Option<&Kept>) -> Budget {
+        let (most, measured) = self.words(sizes);
         Budget {
             what: self.what.to_owned(),
             limit: self
@@ -222,10 +253,11 @@ impl Row<'_> {
                 .map(|limit| format!("≤ {}", (self.show)(limit)))
                 .unwrap_or_default(),
             measured,
-            peers: match others {
-                [] => Vec::new(),
-                others => vec![self.words(others).1],
-            },
+            peers: beside
+                .and_then(|kept| kept.get(self.what)?.as_str())
+                .map(str::to_owned)
+                .into_iter()
+                .collect(),
             verdict: match self.limit {
                 None => Verdict::NoLimit,
                 Some(limit) => Verdict::of(most <= limit),
@@ -234,7 +266,7 @@ impl Row<'_> {
     }
 }
 
-fn budgets(ours: &[Size], others: &[Size]) -> Vec<Budget> {
+fn budgets(sizes: &[Size], beside: Option<&Kept>) -> Vec<Budget> {
     let per_second = |value: f64| format!("{value:.1}/s");
     let bytes = |value: f64| format!("{:.2} MB/s", value / 1e6);
     let percent = |value: f64| format!("{value:.2} %");
@@ -306,7 +338,7 @@ fn budgets(ours: &[Size], others: &[Size]) -> Vec<Budget> {
             false,
         ),
         row(
-            "rolling update, a tenth at a time: requests of a node",
+            "rolling update: requests of a node",
             &|size| size.rolling.counts.requests as f64 / size.nodes as f64,
             &number,
             None,
@@ -362,7 +394,7 @@ fn budgets(ours: &[Size], others: &[Size]) -> Vec<Budget> {
             true,
         ),
     ];
-    rows.iter().map(|row| row.budget(ours, others)).collect()
+    rows.iter().map(|row| row.budget(sizes, beside)).collect()
 }
 
 #[cfg(test)]

@@ -13,9 +13,9 @@ use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::wait;
 use serde_json::{Value, json};
 
-use super::PODS;
 use super::clients::Clients;
 use super::span::{Counts, Span};
+use super::{PACE, PODS};
 use crate::bench::process::{cpu_time, memory};
 
 const BLOCKS: &str = "/apis/crd.projectcalico.org/v1/ipamblocks";
@@ -134,12 +134,17 @@ impl Cluster {
         (0..leaving * PODS).map(place).collect()
     }
 
-    /// Deletes the pods of the first so many nodes, and makes as many on the others.
+    /// Deletes the pods of the first so many nodes, and makes as many on the others, as
+    /// fast as controllers do.
     /// Returns how many.
     pub(super) fn drain(&self, leaving: usize) -> anyhow::Result<usize> {
         let (pods, places) = (Self::of_first_nodes(leaving), self.elsewhere(leaving));
-        self.delete(&pods)?;
-        self.make(&places)?;
+        for (old, new) in pods.chunks(PACE).zip(places.chunks(PACE)) {
+            let second = Instant::now() + Duration::from_secs(1);
+            self.delete(old)?;
+            self.make(new)?;
+            wait::pause(second.saturating_duration_since(Instant::now()))?;
+        }
         Ok(pods.len())
     }
 
