@@ -15,6 +15,7 @@
 mod account;
 pub mod agent;
 pub mod assets;
+pub mod calico;
 mod certificates;
 pub mod clients;
 pub mod incident;

@@ -1,13 +1,15 @@
 //! The stores of other IPAM plugins than host-local, in a look.
 
 use std::{
+    collections::BTreeSet,
+    net::IpAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use super::{API_PATIENCE, FILES_PATIENCE, NodeReader, Snapshot, credentials};
 use crate::reservations::not_asked;
-use event::{Network, clock::Timestamp, fault};
+use event::{Event, Network, What, clock::Timestamp, fault};
 use ipam::{self, StoreReading};
 use kube::Credentials;
 
@@ -15,6 +17,8 @@ use kube::Credentials;
 /// given at least.
 const OVER: Duration = Duration::from_millis(1_800);
 const AT_LEAST: Duration = Duration::from_millis(300);
+/// The device with the address of the cluster's network, as kubelet has it.
+const DEFAULT: &str = "eth0";
 
 impl NodeReader<'_> {
     /// Those that are files, each kind with a time of its own.
@@ -48,6 +52,7 @@ impl NodeReader<'_> {
         }
         let time = sys::clock::now();
         let credentials = self.api_credentials();
+        let pods = of_pods(&looked.events);
         let answers: Vec<StoreReading> = expected
             .into_keys()
             .map(|kind| match &credentials {
@@ -55,7 +60,7 @@ impl NodeReader<'_> {
                     let left = OVER.saturating_sub(started.elapsed());
                     let patience = left.clamp(AT_LEAST, API_PATIENCE);
                     let node = &self.config.node.name;
-                    ipam::ask(kind, credentials, &self.root, node, patience)
+                    ipam::ask(kind, credentials, &self.root, node, patience, pods.clone())
                 }
                 Err(why) => StoreReading::failed(kind, why.clone()),
             })
@@ -73,6 +78,32 @@ impl NodeReader<'_> {
             },
         }
     }
+}
+
+/// Addresses that the cluster's network may have given out here.
+fn of_pods(events: &[Event]) -> BTreeSet<IpAddr> {
+    let hosts: BTreeSet<u32> = events
+        .iter()
+        .filter_map(|event| match event.what {
+            What::NetnsFound {
+                netns, host, node, ..
+            } if host || node => Some(netns.inode),
+            _ => None,
+        })
+        .collect();
+    let found = events.iter().filter_map(|event| match &event.what {
+        What::AddressAdded { netns, address, .. } => {
+            let is_pods = address.ifname == DEFAULT && !hosts.contains(&netns.inode);
+            is_pods.then_some(address.address)
+        }
+        _ => None,
+    });
+    // Each has a link-local one that nobody has given out.
+    let given_out = |address: &IpAddr| match address {
+        IpAddr::V4(_) => true,
+        IpAddr::V6(address) => !address.is_unicast_link_local(),
+    };
+    found.filter(given_out).collect()
 }
 
 fn tell(answers: &[StoreReading], time: Timestamp, looked: &mut Snapshot) {

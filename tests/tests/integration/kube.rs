@@ -2,6 +2,7 @@
 //! the tracer asks the API server with each kind of credentials.
 
 mod advice;
+mod blocks;
 mod condition;
 mod elsewhere;
 mod events;

@@ -15,6 +15,8 @@
 
 mod own_blocks;
 
+pub(super) use self::own_blocks::has_routes;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,

@@ -160,15 +160,25 @@ pub struct Own {
     pub living: BTreeSet<IpAddr>,
 }
 
-/// Asks the API server for a store that is there, all of it, within a time.
+/// Asks the API server for a store that is there, within a time: of Calico's blocks
+/// for those of the node and of the pods' addresses, and for all of them only where no
+/// route names the node's.
 pub fn ask(
     kind: StoreKind,
     credentials: &Credentials,
     root: &Root,
     node: &str,
     timeout: Duration,
+    pods: BTreeSet<IpAddr>,
 ) -> StoreReading {
-    let known = calico::PriorKnowledge::default();
+    let own = Own {
+        urgent: pods,
+        living: BTreeSet::new(),
+    };
+    let known = calico::PriorKnowledge {
+        own: calico::has_routes().then_some(&own),
+        ..calico::PriorKnowledge::default()
+    };
     ask_again(kind, credentials, root, node, timeout, known).0
 }
 

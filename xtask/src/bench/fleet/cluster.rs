@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use jiff::Timestamp;
-use node_tracer_tests::kube::{Account, Call, Kube};
+use node_tracer_tests::kube::{Account, Call, Kube, calico};
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::wait;
 use serde_json::{Value, json};
@@ -18,13 +18,10 @@ use super::span::{Counts, Span};
 use super::{PACE, PODS};
 use crate::bench::process::{cpu_time, memory};
 
-const BLOCKS: &str = "/apis/crd.projectcalico.org/v1/ipamblocks";
 const NAMESPACES: usize = 10;
 /// Of the node, as it sees them.
 const POLICY: &str = "/etc/kubernetes/audit-policy.yaml";
 const LOG: &str = "/var/log/audit.log";
-const CONFIG: &str = r#"{"cniVersion":"0.3.1","name":"k8s-pod-network","plugins":[
-    {"type":"calico","ipam":{"type":"calico-ipam"}}]}"#;
 
 #[derive(Debug)]
 pub(super) struct Cluster {
@@ -42,9 +39,7 @@ impl Cluster {
         let account = Account::create(&kube)?;
         account.grant(&kube)?;
         account.grant_blocks(&kube)?;
-        let definition = definition();
-        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-        kube.expect("POST", path, Some(&definition))?;
+        calico::define(&kube)?;
         let namespace = |number| Call {
             method: "POST",
             path: String::from("/api/v1/namespaces"),
@@ -52,9 +47,7 @@ impl Cluster {
         };
         kube.call_all(&(0..NAMESPACES).map(namespace).collect::<Vec<_>>())?;
         let root = Scratch::create()?;
-        let folder = root.path().join("etc/cni/net.d");
-        fs::create_dir_all(&folder)?;
-        fs::write(folder.join("10-calico.conflist"), CONFIG)?;
+        calico::configure(root.path())?;
         fs::write(kube.node().host_path(POLICY), policy().to_string())?;
         let mut this = Self {
             kube,
@@ -63,10 +56,6 @@ impl Cluster {
             nodes: 0,
         };
         this.restart_server(Duration::ZERO)?;
-        wait::until("the blocks' resource", Duration::from_secs(60), || {
-            let (code, _) = this.kube.call("GET", BLOCKS, None)?;
-            Ok((code == 200).then_some(()))
-        })?;
         Ok(this)
     }
 
@@ -235,29 +224,6 @@ fn policy() -> Value {
     })
 }
 
-fn definition() -> Value {
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": { "name": "ipamblocks.crd.projectcalico.org" },
-        "spec": {
-            "group": "crd.projectcalico.org",
-            "scope": "Cluster",
-            "names": {
-                "kind": "IPAMBlock", "listKind": "IPAMBlockList",
-                "plural": "ipamblocks", "singular": "ipamblock",
-            },
-            "versions": [{
-                "name": "v1", "served": true, "storage": true,
-                "schema": { "openAPIV3Schema": {
-                    "type": "object",
-                    "x-kubernetes-preserve-unknown-fields": true,
-                } },
-            }],
-        },
-    })
-}
-
 fn block_of(node: usize) -> [usize; 3] {
     [64 + node / 1_024, node % 1_024 / 4, node % 4 * 64]
 }
@@ -265,33 +231,14 @@ fn block_of(node: usize) -> [usize; 3] {
 /// A node and its block.
 fn node(node: usize) -> [Call; 2] {
     let [b, c, d] = block_of(node);
-    let attributes: Vec<Value> = (0..PODS)
-        .map(|number| {
-            let pod = Pod { node, number };
-            json!({
-                "handle_id": format!("k8s-pod-network.{:064x}", node * 1_000 + number),
-                "secondary": {
-                    "node": format!("node-{node}"), "namespace": pod.namespace(),
-                    "pod": pod.name(), "timestamp": "2026-11-26 10:00:00.000000000 +0000 UTC",
-                },
-            })
-        })
+    let name = format!("node-{node}");
+    let pods = (0..PODS).map(|number| Pod { node, number });
+    let allocated: Vec<(String, String, String)> = pods
+        .map(|pod| (pod.id(), pod.namespace(), pod.name()))
         .collect();
-    let allocations = (0..64).map(|at| (at < PODS).then_some(at));
-    let block = json!({
-        "apiVersion": "crd.projectcalico.org/v1",
-        "kind": "IPAMBlock",
-        "metadata": { "name": format!("10-{b}-{c}-{d}-26") },
-        "spec": {
-            "cidr": format!("10.{b}.{c}.{d}/26"), "affinity": format!("host:node-{node}"),
-            "allocations": allocations.collect::<Vec<_>>(),
-            "attributes": attributes,
-            "unallocated": (PODS..64).collect::<Vec<_>>(),
-            "strictAffinity": false, "deleted": false,
-        },
-    });
-    let object = json!({ "metadata": { "name": format!("node-{node}") } });
-    [("/api/v1/nodes", object), (BLOCKS, block)].map(|(path, body)| Call {
+    let block = calico::block([10, b as u8, c as u8, d as u8], &name, &allocated);
+    let object = json!({ "metadata": { "name": name } });
+    [("/api/v1/nodes", object), (calico::BLOCKS, block)].map(|(path, body)| Call {
         method: "POST",
         path: path.to_owned(),
         body: Some(body),
@@ -312,6 +259,11 @@ impl Pod {
 
     fn name(&self) -> String {
         format!("application-{}-7d4b9c6f58-{:05}", self.number, self.node)
+    }
+
+    /// Of its container.
+    fn id(&self) -> String {
+        format!("{:064x}", self.node * 1_000 + self.number)
     }
 
     fn collection(&self) -> String {
@@ -369,7 +321,7 @@ impl Pod {
         let at = "2026-11-26T10:00:00Z";
         let condition = |kind| json!({ "type": kind, "status": "True", "lastTransitionTime": at });
         let kinds = ["Initialized", "Ready", "ContainersReady", "PodScheduled"];
-        let id = format!("{:064x}", self.node * 1_000 + self.number);
+        let id = self.id();
         let status = json!({
             "phase": "Running", "hostIP": "192.168.0.1", "podIP": address,
             "podIPs": [{ "ip": address }], "qosClass": "Burstable", "startTime": at,

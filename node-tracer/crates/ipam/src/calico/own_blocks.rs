@@ -21,6 +21,11 @@ const V6: (u32, u32) = (122, 116);
 /// include/uapi/linux/route.h
 const RTF_REJECT: u32 = 0x0200;
 
+/// Whether a route names a block of this node.
+pub(crate) fn has_routes() -> bool {
+    of_node(&Own::default()).is_none_or(|blocks| !blocks.is_empty())
+}
+
 /// Networks that may be blocks with addresses of this node, as far as a route or an
 /// address shows them; `None` if they are too many to ask for each.
 pub(super) fn of_node(own: &Own) -> Option<BTreeSet<Network>> {
