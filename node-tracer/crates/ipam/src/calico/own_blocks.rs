@@ -63,13 +63,14 @@ fn sizes(address: IpAddr) -> (u32, u32) {
 }
 
 /// A line of `/proc/net/route`: device, destination, gateway, flags, three numbers,
-/// mask; addresses as the processor has them (net/ipv4/fib_trie.c).
+/// mask; addresses as the processor has them (net/ipv4/fib_trie.c). A blackhole has no
+/// device, and is not flagged as one, unlike what is unreachable.
 fn v4_reject(line: &str) -> Option<Network> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let number = |at: usize| u32::from_str_radix(words.get(at)?, 16).ok();
-    let (to, flags, mask) = (number(1)?, number(3)?, number(7)?);
+    let (to, mask) = (number(1)?, number(7)?);
     let address = Ipv4Addr::from(to.to_ne_bytes()).into();
-    (flags & RTF_REJECT != 0).then(|| Network::around(address, mask.count_ones()))
+    (words.first() == Some(&"*")).then(|| Network::around(address, mask.count_ones()))
 }
 
 /// A line of `/proc/net/ipv6_route`: destination, its length, source, its length,
@@ -90,8 +91,8 @@ mod tests {
     const V4: &str = "\
 Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT
 eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0
-*\t0001F40A\t00000000\t0201\t0\t0\t0\tC0FFFFFF\t0\t0\t0
-*\t0000000A\t00000000\t0201\t0\t0\t0\t000000FF\t0\t0\t0
+*\t0001F40A\t00000000\t0001\t0\t0\t0\tC0FFFFFF\t0\t0\t0
+*\t0000000A\t00000000\t0001\t0\t0\t0\t000000FF\t0\t0\t0
 cali1\t0501F40A\t00000000\t0005\t0\t0\t0\tFFFFFFFF\t0\t0\t0";
     const V6: &str = "\
 fd000000000000000000000000000040 7a 00000000000000000000000000000000 00 \
