@@ -52,6 +52,9 @@ pub(crate) struct Fuzz {
     /// Where there is no C++ compiler for libFuzzer, say so and end with 0
     #[arg(long)]
     if_possible: bool,
+    /// Build, and run nothing
+    #[arg(long)]
+    no_run: bool,
     /// Afterwards add what was found to the seeds: a few small ones that cover most
     #[arg(long)]
     keep: bool,
@@ -78,6 +81,9 @@ pub(crate) fn run(asked: &Fuzz) -> anyhow::Result<ExitCode> {
     let target = target.map_or_else(|| root().join("target"), PathBuf::from);
     let out = std::path::absolute(target.join("fuzz"))?;
     let binary = build(&out, asked.sanitize)?;
+    if asked.no_run {
+        return Ok(ExitCode::SUCCESS);
+    }
     println!(
         "── fuzz: {} targets, {} s each",
         targets.len(),

@@ -66,6 +66,9 @@ pub(crate) struct Vm {
     /// Where a kernel or QEMU cannot be had, say so and go on
     #[arg(long)]
     if_possible: bool,
+    /// Bring and build what guests need, and run none
+    #[arg(long)]
+    no_run: bool,
     /// Debian's archive (it ends in /debian) [default: that of this machine's apt]
     #[arg(long, value_name = "URL")]
     archive: Option<String>,
@@ -171,6 +174,9 @@ pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
     }
     println!("── vm: build");
     let programs = Programs::build()?;
+    if asked.no_run {
+        return Ok(ExitCode::SUCCESS);
+    }
     for kernel in guests {
         println!("── vm: {}", kernel.release);
         table.kernel(&kernel.release);
