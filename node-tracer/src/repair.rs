@@ -43,6 +43,7 @@ use std::{fs::OpenOptions, io::Write as _, os::unix::fs::OpenOptionsExt as _, pa
 
 use anyhow::Context as _;
 
+use self::observe::Observer;
 use crate::{
     config::{Config, Making, Repair},
     output,
@@ -73,6 +74,10 @@ pub(crate) fn run(config: &Config, repair: &Repair) -> anyhow::Result<u8> {
         Repair::Plan(_) => None,
         Repair::Apply(_) | Repair::Undo(_) => Some(Starter::start(privileges::REPAIR)?),
     };
+    let mut observer = match repair {
+        Repair::Plan(_) | Repair::Apply(_) => Some(Observer::new()),
+        Repair::Undo(_) => None,
+    };
     let write = match repair {
         Repair::Plan(Making { file: Some(_), .. }) => privileges::WRITE,
         _ => privileges::CapabilitySet::empty(),
@@ -80,21 +85,19 @@ pub(crate) fn run(config: &Config, repair: &Repair) -> anyhow::Result<u8> {
     privileges::keep(config.privileges.look() | write);
     apart::begin();
     let mut sinks = output::sinks(config, false)?;
-    match (repair, writer) {
-        (Repair::Plan(making), _) => plan_for(config, making, &mut sinks),
-        (Repair::Apply(applying), Some(writer)) => {
+    match (repair, writer, observer.as_mut()) {
+        (Repair::Plan(making), _, Some(observer)) => plan_for(config, observer, making, &mut sinks),
+        (Repair::Apply(applying), Some(writer), Some(observer)) => {
             let mut tell = |outcome: &Outcome| say(config, &mut sinks, outcome);
-            let totals = apply::run(config, applying, &writer, &mut tell)?;
+            let totals = apply::run(config, observer, applying, &writer, &mut tell)?;
             conclude(config, &mut sinks, &totals)
         }
-        (Repair::Undo(undoing), Some(writer)) => {
+        (Repair::Undo(undoing), Some(writer), _) => {
             let mut tell = |outcome: &Outcome| say(config, &mut sinks, outcome);
             let totals = undo::run(config, undoing, &writer, &mut tell)?;
             conclude(config, &mut sinks, &totals)
         }
-        (Repair::Apply(_) | Repair::Undo(_), None) => {
-            anyhow::bail!("there is no thread to write with")
-        }
+        (_, None, _) | (_, _, None) => anyhow::bail!("nothing was prepared for it"),
     }
 }
 
@@ -126,14 +129,19 @@ fn conclude(config: &Config, sinks: &mut Sinks, totals: &Totals) -> anyhow::Resu
 }
 
 /// Makes a plan, and writes it where it was asked for.
-fn plan_for(config: &Config, making: &Making, sinks: &mut Sinks) -> anyhow::Result<u8> {
+fn plan_for(
+    config: &Config,
+    observer: &mut Observer,
+    making: &Making,
+    sinks: &mut Sinks,
+) -> anyhow::Result<u8> {
     // Whoever waits a minute is not to be told then that it was for nothing.
     if let Some(path) = &making.file
         && path.symlink_metadata().is_ok()
     {
         anyhow::bail!("--plan {}: there is such a file already", path.display());
     }
-    let plan = make::plan(config, making)?;
+    let plan = make::plan(config, observer, making)?;
     let refused = is_withheld_for_all(&plan);
     let file = making.file.as_deref().filter(|_| !refused);
     let record = Record::plan(&config.node.name, plan.observed[1], &plan, file);

@@ -6,6 +6,7 @@ use std::io::Read as _;
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -31,6 +32,8 @@ pub enum By {
     IoUring,
     /// A watch of its file.
     Watch,
+    /// An open file of it in a thread's own table of descriptors.
+    Thread,
 }
 
 impl By {
@@ -42,6 +45,7 @@ impl By {
             Self::InFlight => "in-flight",
             Self::IoUring => "io-uring",
             Self::Watch => "watch",
+            Self::Thread => "thread",
         }
     }
 }
@@ -72,10 +76,13 @@ impl Keeper {
 
 /// The helper of a [`Keeper`].
 pub(crate) fn keep(kind: &str, path: &str) -> anyhow::Result<()> {
-    let out_of_sight = [By::InFlight, By::IoUring, By::Watch];
+    let out_of_sight = [By::InFlight, By::IoUring, By::Watch, By::Thread];
     let out_of_sight = out_of_sight.into_iter().find(|by| by.kind() == kind);
     if out_of_sight.is_some() {
         syscall::become_user(NOBODY)?;
+    }
+    if kind == By::Thread.kind() {
+        return keep_in_a_thread(Path::new(path));
     }
     let netns = fs::File::open(path).with_context(|| path.to_owned())?;
     let kept: Box<dyn std::any::Any> = if kind == By::Descriptor.kind() {
@@ -101,6 +108,27 @@ pub(crate) fn keep(kind: &str, path: &str) -> anyhow::Result<()> {
     let ended = helper::ready_until_the_end();
     drop(kept);
     ended
+}
+
+/// The main thread's table, which is the process's, never has the file.
+fn keep_in_a_thread(path: &Path) -> anyhow::Result<()> {
+    let (opened, is_opened) = mpsc::channel();
+    let path = path.to_owned();
+    std::thread::spawn(move || {
+        let open = || {
+            syscall::unshare_descriptors()?;
+            fs::File::open(&path)
+        };
+        // Until the process ends.
+        let file = open();
+        let _ = opened.send(file.as_ref().map(drop).map_err(ToString::to_string));
+        loop {
+            std::thread::park();
+        }
+    });
+    let opened = is_opened.recv().context("the thread has ended")?;
+    opened.map_err(anyhow::Error::msg)?;
+    helper::ready_until_the_end()
 }
 
 /// A process in a pod's network namespace and cgroup whose main thread has

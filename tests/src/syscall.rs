@@ -128,6 +128,15 @@ fn owned(result: libc::c_long, what: &'static str) -> anyhow::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Gives the calling thread a table of descriptors of its own.
+pub(crate) fn unshare_descriptors() -> io::Result<()> {
+    // SAFETY: no memory is passed.
+    match unsafe { libc::unshare(libc::CLONE_FILES) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Makes the process one of a user without any right.
 pub(crate) fn become_user(user: u32) -> anyhow::Result<()> {
     // SAFETY: these take numbers, and no list of groups.

@@ -32,7 +32,7 @@ use super::{
     backup::{Backup, Header, Line, Saved},
     judge::{self, Verdicts},
     load::{Refusal, load},
-    observe::{Depth, Observation},
+    observe::{Depth, Observer},
 };
 use crate::config::{Applying, Config};
 use event::repair::outcome::{Action, Outcome, Result as Became, Totals};
@@ -53,6 +53,7 @@ pub(crate) type Tell<'a> = &'a mut dyn FnMut(&Outcome) -> anyhow::Result<()>;
 /// One plan being carried out.
 struct Apply<'a> {
     config: &'a Config,
+    observer: &'a mut Observer,
     plan: &'a Plan,
     /// The thread that may write.
     writer: &'a Starter,
@@ -73,6 +74,7 @@ struct Job<'a> {
 /// written: nothing was changed that is not in it.
 pub(crate) fn run(
     config: &Config,
+    observer: &mut Observer,
     applying: &Applying,
     writer: &Starter,
     tell: Tell<'_>,
@@ -86,7 +88,7 @@ pub(crate) fn run(
         totals.notes.push(String::from("the plan releases nothing"));
         return Ok(totals);
     }
-    let seen = Observation::make(config, Depth::Once)?;
+    let seen = observer.look(config, Depth::Once)?;
     if !seen.hindrances.is_empty() {
         return Err(Refusal::Hindered(seen.hindrances).into());
     }
@@ -102,6 +104,7 @@ pub(crate) fn run(
     let verdicts = seen.verdicts(plan.grace());
     let mut apply = Apply {
         config,
+        observer,
         plan: &plan,
         writer,
         totals,
@@ -284,7 +287,7 @@ impl<'a> Apply<'a> {
             done.map(|release| (release, Became::Failed, Some(why.clone())))
                 .collect::<Vec<_>>()
         };
-        let seen = Observation::make(self.config, Depth::Locked)?;
+        let seen = self.observer.look(self.config, Depth::Locked)?;
         if !seen.hindrances.is_empty() {
             return Ok(failed(job.todo, seen.hindrances.join("; ")));
         }

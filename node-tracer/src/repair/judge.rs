@@ -24,6 +24,7 @@ use engine::{
 };
 use event::repair::plan::{Reason, Withheld};
 use event::{Reservation, StoreKind, clock::Timestamp, wording::subjects::short_id};
+use kernel::ebpf::ListedNetns;
 use node::{
     cni::running::Running,
     hostlocal::{file_name, locked_store::Exact, parse},
@@ -42,6 +43,9 @@ pub(crate) struct LookContent<'v, 'a> {
     pub(crate) cgroups: &'v BTreeSet<String>,
     /// What could not be read, in words.
     pub(crate) unknown: &'v [String],
+    /// Network namespaces that the kernel has and nothing else that was looked at leads
+    /// to.
+    pub(crate) unseen: &'v [ListedNetns],
 }
 
 /// A reservation that this look would release.
@@ -161,6 +165,13 @@ fn in_use(
             short_id(&other.id)
         ));
     }
+    let mut unseen = seen.unseen.iter();
+    if let Some(other) = unseen.find(|netns| netns.addresses.contains(&each.address)) {
+        return live(format!(
+            "network namespace {} has the address; what keeps it alive is not known (kernel)",
+            other.netns.inode
+        ));
+    }
     if seen.plugins.containers.contains(id) {
         let why = "a CNI plugin runs for the container right now";
         return Some((Reason::PluginRuns, why.to_owned()));
@@ -199,6 +210,11 @@ fn doubtful(
     let not_before = |time: Timestamp| seen.at < time.plus(seen.grace);
     if not_before(each.modified) {
         return Some((Reason::Young, young("it was reserved", seen.grace)));
+    }
+    if let Some(other) = seen.unseen.iter().find(|netns| netns.cut) {
+        let inode = other.netns.inode;
+        let why = format!("network namespace {inode} has more addresses than were read (kernel)");
+        return Some((Reason::Unknown, why));
     }
     if !id.is_empty() {
         let mut added = cni.of_container(id);

@@ -10,7 +10,7 @@ use std::{
 use super::{
     advice,
     judge::{Free, Verdicts, withheld},
-    observe::{Depth, Observation},
+    observe::{Depth, Observation, Observer},
 };
 use crate::{
     config::{Config, Making},
@@ -33,8 +33,12 @@ type Before = (Verdicts, BTreeMap<PathBuf, Exact>);
 ///
 /// # Errors
 /// The node cannot be looked at.
-pub(crate) fn plan(config: &Config, making: &Making) -> anyhow::Result<Plan> {
-    let first = Observation::make(config, Depth::Whole)?;
+pub(crate) fn plan(
+    config: &Config,
+    observer: &mut Observer,
+    making: &Making,
+) -> anyhow::Result<Plan> {
+    let first = observer.look(config, Depth::Whole)?;
     let before = read(config, making, &first);
     let look_again = first.hindrances.is_empty() && !before.0.free.is_empty();
     if !look_again {
@@ -42,7 +46,7 @@ pub(crate) fn plan(config: &Config, making: &Making) -> anyhow::Result<Plan> {
         return finish(config, making, &first, first.at, before, None);
     }
     wait(making, before.0.free.len());
-    let second = Observation::make(config, Depth::Whole)?;
+    let second = observer.look(config, Depth::Whole)?;
     let now = read(config, making, &second);
     finish(config, making, &second, first.at, now, Some(before))
 }

@@ -28,6 +28,7 @@ use event::{
     StoreKind, clock::Timestamp, fault, finding::Finding, record::CoverageItem,
     wording::plural::counted,
 };
+use kernel::ebpf::{AllNets, ListedNetns};
 use node::{
     cni::running::{self, Running},
     containers,
@@ -35,6 +36,11 @@ use node::{
     procfs::Bounded,
     root::Root,
 };
+
+/// The kernel's list of network namespaces as a source.
+const LIST: &str = "kernel's namespaces";
+/// What is not known without it.
+const UNLISTED: &str = "network namespaces that nothing leads to which was looked at";
 
 /// How long reading reservations may take.
 const FILES_PATIENCE: Duration = Duration::from_secs(5);
@@ -66,6 +72,9 @@ pub(crate) struct Observation {
     /// Why nothing at all may be released; empty if that is not so.
     pub(crate) hindrances: Vec<String>,
     scan: Scan,
+    /// Network namespaces that the kernel has and the look has not found; `None` if
+    /// that is not known.
+    unseen: Option<Vec<ListedNetns>>,
     plugins: Running,
     cgroups: BTreeSet<String>,
 }
@@ -73,30 +82,49 @@ pub(crate) struct Observation {
 /// Files by path, each as it was read.
 pub(crate) type Files = BTreeMap<PathBuf, Result<Option<Exact>, String>>;
 
-impl Observation {
+/// Looks at a node.
+pub(crate) struct Observer {
+    /// The kernel's own list of network namespaces, or why there is none.
+    nets: Result<AllNets, String>,
+}
+
+impl Observer {
+    /// Prepares. This takes rights that looking does not.
+    pub(crate) fn new() -> Self {
+        let nets = AllNets::load(Path::new("/proc"));
+        Self {
+            nets: nets.map_err(|error| fault::chain(&error)),
+        }
+    }
+
     /// Looks, again if not everything could be seen.
     ///
     /// # Errors
     /// The node cannot be looked at.
-    pub(crate) fn make(config: &Config, depth: Depth) -> anyhow::Result<Self> {
+    pub(crate) fn look(&mut self, config: &Config, depth: Depth) -> anyhow::Result<Observation> {
         let (tries, patience) = match depth {
             Depth::Whole | Depth::Once => (TRIES, CRI_PATIENCE),
             Depth::Locked => (1, CRI_PATIENCE_LOCKED),
         };
         let mut looker = NodeReader::new(config)?.patient(patience);
-        let mut observation = Self::once(config, &mut looker, depth)?;
+        let mut observation = self.once(config, &mut looker, depth)?;
         for _ in 1..tries {
             // A runtime that has not answered was waited for long enough.
             if observation.hindrances.is_empty() || !observation.is_cri_complete() {
                 break;
             }
             std::thread::sleep(PAUSE);
-            observation = Self::once(config, &mut looker, depth)?;
+            observation = self.once(config, &mut looker, depth)?;
         }
         Ok(observation)
     }
 
-    fn once(config: &Config, looker: &mut NodeReader<'_>, depth: Depth) -> anyhow::Result<Self> {
+    fn once(
+        &mut self,
+        config: &Config,
+        looker: &mut NodeReader<'_>,
+        depth: Depth,
+    ) -> anyhow::Result<Observation> {
         let at = sys::clock::now();
         let mut scan = Scan::new(config, looker, None)?;
         let procfs = looker.procfs().clone();
@@ -104,19 +132,29 @@ impl Observation {
         // First: what one of these is about may be over when the rest is read,
         // and then the rest shows it.
         let mut plugins = running::running(&root, &procfs, &[])?;
-        let items = match depth {
+        let mut items = match depth {
             Depth::Whole => scan.look(looker)?,
             Depth::Once | Depth::Locked => scan.look_once(looker)?,
         };
+        let unseen = self.unseen(scan.looks.engine().model());
+        if let Err(why) = &unseen {
+            items.push(CoverageItem {
+                signal: LIST.to_owned(),
+                mechanism: None,
+                reason: Some(why.clone()),
+                unknown: vec![String::from(UNLISTED)],
+            });
+        }
         let networks = scan.looks.engine().model().cni.networks();
         let after = running::running(&root, &procfs, networks.unwrap_or_default())?;
         plugins.containers.extend(after.containers);
         plugins.unread.extend(after.unread);
-        let mut observation = Self {
+        let mut observation = Observation {
             at,
             items,
             hindrances: Vec::new(),
             scan,
+            unseen: unseen.ok(),
             plugins,
             cgroups: BTreeSet::new(),
         };
@@ -134,6 +172,24 @@ impl Observation {
         Ok(observation)
     }
 
+    /// Namespaces on the kernel's list that the look has not found.
+    fn unseen(&mut self, model: &Model) -> Result<Vec<ListedNetns>, String> {
+        let nets = self.nets.as_mut().map_err(|why| why.clone())?;
+        let listed = nets.read().map_err(|error| fault::chain(&error))?;
+        let seen: BTreeSet<u32> = model
+            .netns
+            .live()
+            .filter(|entry| entry.wiring.is_some())
+            .map(|entry| entry.id.inode)
+            .collect();
+        let unseen = listed.into_iter();
+        Ok(unseen
+            .filter(|each| !seen.contains(&each.netns.inode))
+            .collect())
+    }
+}
+
+impl Observation {
     fn model(&self) -> &Model {
         self.scan.looks.engine().model()
     }
@@ -185,6 +241,7 @@ impl Observation {
             plugins: &self.plugins,
             cgroups: &self.cgroups,
             unknown: &unknown,
+            unseen: self.unseen.as_deref().unwrap_or_default(),
         })
     }
 
@@ -226,22 +283,26 @@ impl Observation {
         found.extend(self.unknown_to_cri());
         let view = View::new(model, self.scan.looks.engine().settings(), self.at);
         // Whatever the rules make of it.
-        let all_seen =
+        let listed = self.unseen.is_some();
+        let found_all =
             self.scan.nets_whole && model.failure(NETNS).is_none() && are_all_read(&model.netns);
         match view.judge() {
-            Some(judge) if !judge.is_blind() && all_seen => {}
+            Some(_) if listed => {}
+            Some(judge) if !judge.is_blind() && found_all => {}
             Some(_) => {
                 let kernel = item("kernel").map(said).unwrap_or_default();
+                let list = item(LIST).map(said).unwrap_or_default();
                 found.push(format!(
                     "not every network namespace could be looked at, and one that was not may \
-                     have any address: {kernel}"
+                     have any address: {kernel}; the kernel's own list: {list}"
                 ));
             }
             None => found.push(String::from(
                 "neither CRI nor cgroups tell which containers exist",
             )),
         }
-        if let Some(name) = view.end_of_unfound() {
+        let unfound = view.end_of_unfound().filter(|_| !listed);
+        if let Some(name) = unfound {
             found.push(format!(
                 "the other end of {name} is in a network namespace that was not found, and that \
                  one may have any address: it is being taken down, or something keeps it out of \

@@ -8,6 +8,7 @@ mod storm;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -18,7 +19,7 @@ use node_tracer_tests::scratch::{Scratch, container_id, pod_uid};
 use node_tracer_tests::scripted_cri::ScriptedCri;
 use node_tracer_tests::snapshot_run::{SnapshotRun, run};
 use node_tracer_tests::stage::{IP, Need};
-use node_tracer_tests::tracer::command;
+use node_tracer_tests::tracer::{binary, command};
 use serde_json::Value;
 
 const NEEDS: &[Need] = &[Need::Root, Need::Tracer, Need::Cgroup, Need::Cni, IP];
@@ -98,6 +99,17 @@ impl Stage {
 
     fn repair(&self, args: &[&str]) -> anyhow::Result<SnapshotRun> {
         let mut line = command(&["repair", "-o", "json", "--pods", &self.pods, "--hurried"])?;
+        run(line.arg("--root").arg(self.node.root()).args(args))
+    }
+
+    /// The same where no kernel program can be loaded: the kernel's type information
+    /// is out of reach.
+    fn repair_without_list(&self, args: &[&str]) -> anyhow::Result<SnapshotRun> {
+        let hide = "mount -t tmpfs none /sys/kernel/btf && exec \"$@\"";
+        let mut line = Command::new("unshare");
+        line.args(["--mount", "sh", "-c", hide, "sh"])
+            .arg(binary()?);
+        line.args(["repair", "-o", "json", "--pods", &self.pods, "--hurried"]);
         run(line.arg("--root").arg(self.node.root()).args(args))
     }
 

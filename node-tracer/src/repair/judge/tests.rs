@@ -3,7 +3,7 @@
 use super::*;
 use crate::repair::testing::{self, ID};
 use engine::detect::Settings;
-use event::{Event, What, testing::*};
+use event::{Event, Netns, What, testing::*};
 
 /// When the look began: long after what the stories have reserved.
 const NOW: i64 = 1_000;
@@ -17,6 +17,7 @@ struct Besides {
     plugins: Running,
     cgroups: BTreeSet<String>,
     unknown: Vec<String>,
+    unseen: Vec<ListedNetns>,
 }
 
 /// 10.0.0.5 is reserved for [`ID`], and 10.0.0.6 for one that lives.
@@ -51,6 +52,7 @@ fn judged(story: &[Event], besides: &Besides) -> Verdicts {
         plugins: &besides.plugins,
         cgroups: &besides.cgroups,
         unknown: &besides.unknown,
+        unseen: &besides.unseen,
     })
 }
 
@@ -99,6 +101,29 @@ fn whatever_knows_the_container_or_the_address_keeps_it() {
     assert_eq!(why(vec![containers(3, "shim", &[ID])]), live);
     assert_eq!(why(vec![containers(3, "cgroup", &[ID])]), live);
     assert_eq!(why(vec![found(3, 300), added(4, 300, 5)]), live, "a ghost");
+    let unseen = |last: u8, cut| Besides {
+        unseen: vec![ListedNetns {
+            netns: Netns {
+                inode: 4_026_531_999,
+                cookie: None,
+            },
+            addresses: [IpAddr::from([10, 0, 0, last])].into(),
+            cut,
+        }],
+        ..Besides::default()
+    };
+    assert_eq!(
+        why_with(Vec::new(), &unseen(5, false)),
+        live,
+        "out of sight"
+    );
+    assert_eq!(why_with(Vec::new(), &unseen(7, false)), None, "another's");
+    let unknown = Some(Reason::Unknown);
+    assert_eq!(
+        why_with(Vec::new(), &unseen(7, true)),
+        unknown,
+        "not all read"
+    );
     let besides = Besides {
         cgroups: [ID.to_owned()].into(),
         ..Besides::default()
