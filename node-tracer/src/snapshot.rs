@@ -1,4 +1,5 @@
-//! One look at the node: every source once, none of them eBPF, as events.
+//! One look at the node: every source once, as events. eBPF is asked for one thing
+//! alone, where it may be: which network namespaces there are.
 //!
 //! The kernel's own state is read first and the pods last: a list that was made
 //! after a sandbox was seen can prove that its pod is gone. The container
@@ -10,6 +11,7 @@ mod differences;
 mod ipam;
 
 use std::{
+    cell::RefCell,
     collections::BTreeSet,
     path::Path,
     sync::Arc,
@@ -28,6 +30,7 @@ use event::{
     Event, Netns, Network, What, fault,
     record::{CoverageItem, NO_RUNTIME},
 };
+use kernel::live::{AllNets, ListedNetns};
 use node::{
     bundles, cni, containers, cri,
     hostlocal::{self, Stores},
@@ -77,6 +80,8 @@ pub(crate) struct NodeReader<'a> {
     cri_patience: Duration,
     /// The task or process that is asked about.
     asked: Option<u32>,
+    /// The kernel's own list of network namespaces.
+    nets: RefCell<Option<AllNets>>,
 }
 
 impl<'a> NodeReader<'a> {
@@ -98,7 +103,22 @@ impl<'a> NodeReader<'a> {
             },
             cri_patience: CRI_PATIENCE,
             asked: None,
+            nets: RefCell::default(),
         })
+    }
+
+    /// The same, to tell of network namespaces on the kernel's own list, too, that
+    /// nothing leads to which is looked at: where it can be read.
+    pub(crate) fn with_kernels_list(self) -> Self {
+        let _shown = progress::doing("loading the kernel programs");
+        let nets = AllNets::load(Path::new("/proc"));
+        if let Err(error) = &nets {
+            tracing::debug!("the kernel's list of namespaces: {}", fault::chain(error));
+        }
+        Self {
+            nets: RefCell::new(nets.ok()),
+            ..self
+        }
     }
 
     /// The same, to tell of this task or process in any case.
@@ -204,6 +224,7 @@ impl<'a> NodeReader<'a> {
     /// Tasks, namespaces, devices. Returns the processes that may be shims.
     fn kernel(&self, looked: &mut Snapshot) -> anyhow::Result<Vec<u32>> {
         let started = Instant::now();
+        let before = self.listed_nets();
         let found = survey::survey(
             &self.procfs,
             self.config.stall_threshold,
@@ -237,7 +258,41 @@ impl<'a> NodeReader<'a> {
         looked.seen = found.seen;
         looked.nets_whole = found.nets_whole;
         looked.stalls_whole = found.stalls_whole;
+        self.unseen_nets(&before, looked);
         Ok(found.shims)
+    }
+
+    fn listed_nets(&self) -> Vec<ListedNetns> {
+        let mut nets = self.nets.borrow_mut();
+        let listed = nets.as_mut().and_then(|nets| nets.read().ok());
+        listed.unwrap_or_default()
+    }
+
+    /// Tells of namespaces that were there all the time and were not found.
+    fn unseen_nets(&self, before: &[ListedNetns], looked: &mut Snapshot) {
+        let time = sys::clock::now();
+        let users = self.procfs.host_users();
+        for listed in self.listed_nets() {
+            let is_new = !before.iter().any(|earlier| earlier.is(&listed));
+            if is_new || listed.ends || !looked.seen.insert(listed.netns.inode) {
+                continue;
+            }
+            let netns = listed.netns;
+            let mut told = vec![What::NetnsFound {
+                netns,
+                host: false,
+                node: false,
+                user_ns: listed.user_ns.and_then(|user_ns| users.other(user_ns)),
+            }];
+            let addresses = listed.addresses.into_iter();
+            told.extend(addresses.map(|address| What::AddressAdded {
+                netns,
+                address,
+                found: true,
+                made: None,
+            }));
+            looked.events.extend(Event::all_of(time, told));
+        }
     }
 
     /// The runtime's sockets.

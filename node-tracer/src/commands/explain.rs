@@ -21,7 +21,9 @@ pub(crate) fn run(subject: &str, config: &Config) -> anyhow::Result<Outcome> {
     // Before the node is looked at: what is not understood costs nothing.
     let asked = parse(subject)?;
     let mut sinks = output::sinks(config, true)?;
-    let mut looker = NodeReader::new(config)?.about(asked.pid());
+    let mut looker = NodeReader::new(config)?
+        .with_kernels_list()
+        .about(asked.pid());
     let mut scan = Scan::new(config, &looker, None)?.about(asked.address());
     let items = scan.look(&mut looker)?;
     let hints = hints(&asked, &looker, &items);

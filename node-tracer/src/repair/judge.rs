@@ -24,7 +24,7 @@ use engine::{
 };
 use event::repair::plan::{Reason, Withheld};
 use event::{Reservation, StoreKind, clock::Timestamp, wording::subjects::short_id};
-use kernel::ebpf::ListedNetns;
+use kernel::live::ListedNetns;
 use node::{
     cni::running::Running,
     hostlocal::{file_name, locked_store::Exact, parse},
@@ -166,7 +166,11 @@ fn in_use(
         ));
     }
     let mut unseen = seen.unseen.iter();
-    if let Some(other) = unseen.find(|netns| netns.addresses.contains(&each.address)) {
+    let has = |netns: &&ListedNetns| {
+        let mut addresses = netns.addresses.iter();
+        addresses.any(|held| held.address == each.address)
+    };
+    if let Some(other) = unseen.find(has) {
         return live(format!(
             "network namespace {} has the address; what keeps it alive is not known (kernel)",
             other.netns.inode
@@ -215,6 +219,10 @@ fn doubtful(
         let inode = other.netns.inode;
         let why = format!("network namespace {inode} has more addresses than were read (kernel)");
         return Some((Reason::Unknown, why));
+    }
+    if judge.is_half_seen() {
+        // gVisor keeps addresses out of the kernel's sight, and a route can do so, too.
+        return Some((Reason::Unknown, judge.doubts().join("; ")));
     }
     if !id.is_empty() {
         let mut added = cni.of_container(id);

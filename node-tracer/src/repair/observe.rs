@@ -28,7 +28,7 @@ use event::{
     StoreKind, clock::Timestamp, fault, finding::Finding, record::CoverageItem,
     wording::plural::counted,
 };
-use kernel::ebpf::{AllNets, ListedNetns};
+use kernel::live::{AllNets, ListedNetns};
 use node::{
     cni::running::{self, Running},
     containers,

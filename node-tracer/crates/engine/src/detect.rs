@@ -234,13 +234,25 @@ impl<'a> View<'a> {
         self.veth_pairs.get_or_init(|| VethPairs::new(self.model))
     }
 
-    /// Whether what a namespace has proves nothing: nobody names it, and it is a
-    /// user's. Root in a pod can make such, too, with any address; root of the
-    /// node alone can plug one into the host, as a runtime does for a pod with a
-    /// user namespace of its own, which is that pod's also when all have
-    /// forgotten it.
+    /// Whether what a namespace has proves nothing: nobody names it, it belongs to a
+    /// user namespace, and it is not plugged in. Users, and root in a pod, can make
+    /// such with any address; it takes rights on the host to plug one in, as a runtime
+    /// does for a pod with a user namespace of its own, which is that pod's also when
+    /// all have forgotten it.
     pub fn is_bystander(&self, entry: &NetnsEntry) -> bool {
-        entry.is_strangers() && (entry.is_users() || !self.veth_pairs().is_on_host(entry))
+        entry.is_strangers() && !self.is_plugged_in(entry)
+    }
+
+    /// Whether a device certainly leads from a namespace to the host, as the kernel
+    /// says: an end of a veth pair, or what is stacked on a device of the host's. Root
+    /// in a pod can give its own to whomever it likes.
+    pub(in crate::detect) fn is_plugged_in(&self, entry: &NetnsEntry) -> bool {
+        let is_stacked = |wiring: &Wiring, device: &Device| {
+            !device.is_pair_end() && wiring.leads_to_host(device) == Some(true)
+        };
+        let mut wiring = entry.wiring.iter();
+        self.veth_pairs().is_on_host(entry)
+            || wiring.any(|it| it.devices.iter().any(|device| is_stacked(it, device)))
     }
 
     /// Whether such a namespace may be a pod's all the same: root has made it,

@@ -5,7 +5,6 @@
 //! Nothing here interprets: records are handed on as they are, and
 //! [`live`](crate::live) makes events of them.
 
-mod all_nets;
 mod asleep;
 mod attached;
 pub mod btf;
@@ -20,6 +19,5 @@ pub mod records;
 pub mod stalls;
 pub mod symbols;
 
-pub use all_nets::{AllNets, AllNetsError, ListedNetns};
 pub use attached::{Attached, Wanted, use_takes_capability};
-pub use probes::{ProbeError, Probes};
+pub use probes::{LoadError, ProbeError, Probes};

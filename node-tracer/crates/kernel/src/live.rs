@@ -2,6 +2,7 @@
 //! records into events and looks again where a record only says that
 //! something has happened.
 
+mod all_nets;
 mod allowance;
 mod budget;
 mod cni;
@@ -17,6 +18,7 @@ mod start;
 mod tasks;
 mod user_nets;
 
+pub use self::all_nets::{AllNets, AllNetsError, ListedNetns};
 #[cfg(feature = "testing")]
 pub use self::cni::fuzz;
 

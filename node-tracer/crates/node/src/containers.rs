@@ -204,6 +204,11 @@ fn search(root: &Root, ids: &BTreeSet<String>) -> Result<Existing, ContainersErr
     let mut left = MAX_CGROUPS * HIERARCHIES.len();
     let mut waiting = vec![PathBuf::from(MOUNT)];
     while let Some(path) = waiting.pop() {
+        // What somebody else than root makes in a cgroup of theirs is no runtime's,
+        // and can lie deeper than any path leads.
+        if root.uid(&path).is_some_and(|uid| uid != 0) {
+            continue;
+        }
         let listed = root
             .folder(&path)
             .and_then(|opened| opened.map(|opened| opened.list(MAX_CGROUPS)).transpose());

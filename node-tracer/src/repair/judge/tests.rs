@@ -107,7 +107,10 @@ fn whatever_knows_the_container_or_the_address_keeps_it() {
                 inode: 4_026_531_999,
                 cookie: None,
             },
-            addresses: [IpAddr::from([10, 0, 0, last])].into(),
+            at: 1,
+            ends: false,
+            user_ns: None,
+            addresses: [address(last)].into(),
             cut,
         }],
         ..Besides::default()

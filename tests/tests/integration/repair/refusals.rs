@@ -91,6 +91,16 @@ fn repair_releases_no_address_of_a_namespace_whatever_keeps_it_alive() -> anyhow
         ensure!(why.contains(&inode.to_string()), "{by:?}: {plan:#}");
         let look = stage.apply(&file, &[])?;
         ensure!(stage.has(&leaked), "{by:?}: {}", look.brief());
+        // A look knows it, too: nothing leads to it, and its address is in use.
+        let root = stage.node.root().display().to_string();
+        let mut scan = command(&["scan", "-o", "json", "--pods", "none", "--root", &root])?;
+        let look = run(&mut scan)?;
+        let is_leak = |record: &Value| {
+            record["rule"] == "leaked-reservation"
+                && record.to_string().contains(&leaked.address.to_string())
+        };
+        let claims = look.ended.records.iter().any(is_leak);
+        ensure!(!claims, "{by:?}: {}", look.brief());
         drop(keeper);
     }
     // Of one without the address nothing has to be known.

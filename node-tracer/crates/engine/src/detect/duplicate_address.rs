@@ -391,8 +391,7 @@ fn strangers_finding(
                 label(view.model, stranger.entry)
             ),
             None => String::from(
-                "nothing to do for the pod: a user cannot connect a netns to the pod network \
-                 without root",
+                "nothing to do for the pod: no device of a user's netns here leads to the host",
             ),
         }],
         detail: Detail {

@@ -69,6 +69,8 @@ const NAMED: usize = 3;
 #[derive(Debug, Default)]
 pub struct Orphans<'a> {
     found: Vec<Orphan<'a>>,
+    /// A veth whose other end is nowhere that was looked at, whatever its name.
+    of_unfound: Option<&'a str>,
     /// Those whose other end may be where nobody could look.
     undecided: usize,
     /// Namespaces whose devices are not known.
@@ -76,13 +78,9 @@ pub struct Orphans<'a> {
 }
 
 impl<'a> Orphans<'a> {
-    /// One whose other end is nowhere that was looked at.
+    /// A veth whose other end is nowhere that was looked at.
     pub(super) fn of_unfound(&self) -> Option<&'a str> {
-        let mut away = self
-            .found
-            .iter()
-            .filter(|orphan| orphan.device.link_nsid.is_some());
-        away.next().map(|orphan| orphan.device.name.as_str())
+        self.of_unfound
     }
 
     /// Whether a device leads to no pod.
@@ -248,13 +246,13 @@ pub(super) fn orphans<'a>(view: &View<'a>) -> Orphans<'a> {
                 if first {
                     orphans.found.push(orphan(beside, Sign::Name(by)));
                 }
-            } else if !view.veth_pairs().can_be_elsewhere(entry, device)
-                && let Some(sign) = signs.of(entry, wiring, device)
-            {
-                let orphan = orphan(None, sign);
-                if orphan.is_somebodys(view) {
+            } else if !view.veth_pairs().can_be_elsewhere(entry, device) {
+                orphans.of_unfound.get_or_insert(&device.name);
+                let sign = signs.of(entry, wiring, device);
+                let orphan = sign.map(|sign| orphan(None, sign));
+                let Some(orphan) = orphan.filter(|orphan| !orphan.is_somebodys(view)) else {
                     continue;
-                }
+                };
                 if orphans.unread > 0 || !all_found {
                     orphans.undecided += 1;
                 } else {

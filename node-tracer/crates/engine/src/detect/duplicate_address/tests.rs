@@ -207,9 +207,9 @@ fn a_pod_with_a_user_namespace_of_its_own_is_a_rival() {
 }
 
 #[test]
-fn a_nameless_namespace_of_roots_that_is_plugged_into_the_host_is_a_rival() {
-    let plugged_in = |host_nsid| {
-        let mut story = imitated(0);
+fn a_nameless_namespace_that_is_plugged_into_the_host_is_a_rival_whoever_made_it() {
+    let of = |uid, host_nsid| {
+        let mut story = imitated(uid);
         let inside = story.iter_mut().find(
             |event| matches!(&event.what, What::NetnsDevices { netns, .. } if *netns == ns(200)),
         );
@@ -217,6 +217,7 @@ fn a_nameless_namespace_of_roots_that_is_plugged_into_the_host_is_a_rival() {
         *inside = host_called(host_nsid, inside.clone());
         story
     };
+    let plugged_in = |host_nsid| of(0, host_nsid);
     let severity = |story: &[Event]| Node::of(story).only(5, DUPLICATE, State::Open).0.severity;
     assert_eq!(severity(&imitated(0)), Severity::Info, "by its own numbers");
     assert_eq!(severity(&plugged_in(7)), Severity::Info, "in another one");
@@ -225,6 +226,9 @@ fn a_nameless_namespace_of_roots_that_is_plugged_into_the_host_is_a_rival() {
     let has = |texts: &[String], word: &str| texts.iter().any(|text| text.contains(word));
     assert!(has(&open.unknown, "whose netns 200 is"), "{open:?}");
     assert!(!has(&open.advice, "nothing to do"), "{open:?}");
+    // A pod with NET_ADMIN has given its device to a user.
+    assert_eq!(severity(&of(65_534, 0)), Severity::Warning);
+    assert_eq!(severity(&of(65_534, 7)), Severity::Info);
     // Where it is not known what it is plugged into, it may be one.
     let mut story = imitated(0);
     story.push(devices(5, 200, &[veth(9, "eth0", 99)], &[], &[]));

@@ -17,7 +17,7 @@ pub fn is_inner(view: &View<'_>, entry: &NetnsEntry) -> bool {
 }
 
 /// A namespace that a pod made for itself: another user than root has made its
-/// user namespace; or the API server has other addresses
+/// user namespace, and nobody has plugged it in; or the API server has other addresses
 /// for the pod; or the runtime or CNI have another namespace for it than this
 /// one, which only a cgroup ties to the pod; or it is cabled to another one of
 /// the pod, where a sandbox is cabled to the host. What an ADD, a runtime's
@@ -29,7 +29,7 @@ fn inner(view: &View<'_>, entry: &NetnsEntry) -> bool {
     let Some(uid) = entry.sandbox.uid().filter(|_| !own) else {
         return false;
     };
-    if entry.is_users() {
+    if entry.is_users() && !view.is_plugged_in(entry) {
         return true;
     }
     let ips = model

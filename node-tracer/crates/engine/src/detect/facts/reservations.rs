@@ -148,7 +148,7 @@ impl<'a> Judge<'a> {
 
     /// Whether what shows a sandbox that CRI has forgotten was not all there to
     /// read.
-    pub(in crate::detect) fn is_half_seen(&self) -> bool {
+    pub fn is_half_seen(&self) -> bool {
         self.unlisted.is_some() || self.nameless > 0 || self.uncached().is_some()
     }
 
@@ -171,7 +171,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Why the verdict is none that is certain, in words.
-    pub(in crate::detect) fn doubts(&self) -> Vec<String> {
+    pub fn doubts(&self) -> Vec<String> {
         let mut doubts = Vec::new();
         if !self.is_vouched() {
             doubts.push(format!(

@@ -89,7 +89,7 @@ impl<'v, 'a> Signs<'v, 'a> {
             return Some(Sign::Answer(id));
         }
         let master = device.master.and_then(|master| wiring.device(master));
-        if is_others(name) || master.is_some_and(|master| is_others_bridge(&master.name)) {
+        if master.is_some_and(|master| is_others_bridge(&master.name)) {
             return None;
         }
         if let Some(master) = master {
@@ -100,6 +100,9 @@ impl<'v, 'a> Signs<'v, 'a> {
             if is_pods {
                 return Some(Sign::Port(master));
             }
+        }
+        if is_others(name) {
+            return None;
         }
         if let Some(by) = cni_of_name(name) {
             return Some(Sign::Name(by));

@@ -301,6 +301,11 @@ fn what_it_is_a_port_of_tells_whose_it_is() {
     }
     assert_eq!(port_of("br0", "anything", false), []);
     assert_eq!(
+        port_of("cni0", "ve-web", false).len(),
+        1,
+        "whatever its name"
+    );
+    assert_eq!(
         port_of("br0", "veth1a2b3c4d", false).len(),
         1,
         "by its name"

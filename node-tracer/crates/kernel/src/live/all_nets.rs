@@ -1,16 +1,11 @@
 //! Every network namespace that there is, for who does not trace: the kernel's own
 //! list, which nothing hides a namespace from, whatever keeps it alive.
 
-use std::{collections::BTreeSet, net::IpAddr, path::Path, time::Duration};
+use std::{collections::BTreeSet, fmt, path::Path, time::Duration};
 
-use super::{
-    attached::{Attached, Wanted},
-    inventory::Item,
-    plan::Mechanism,
-    probes::{LoadError, ProbeError, Probes},
-};
-use event::Netns;
-use node_tracer_ebpf::record::WalkAddress;
+use super::reading;
+use crate::ebpf::{Attached, LoadError, ProbeError, Probes, Wanted, plan::Mechanism};
+use event::{Address, Netns, UserNs};
 
 /// Items of one namespace that are read.
 const MAX_ITEMS: u32 = 4_096;
@@ -34,16 +29,35 @@ pub enum AllNetsError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedNetns {
     pub netns: Netns,
+    /// Address of its `struct net`.
+    pub at: u64,
+    /// The last reference is gone, and it is about to be taken down.
+    pub ends: bool,
+    /// The user namespace that it belongs to, the host's included, where known.
+    pub user_ns: Option<UserNs>,
     /// But for those of its loopback device.
-    pub addresses: BTreeSet<IpAddr>,
+    pub addresses: BTreeSet<Address>,
     /// It has more than were read.
     pub cut: bool,
+}
+
+impl ListedNetns {
+    /// Whether both are one namespace, at two times.
+    pub fn is(&self, other: &Self) -> bool {
+        (self.netns, self.at) == (other.netns, other.at)
+    }
 }
 
 /// The program that walks the list; nothing of it is attached to anything.
 pub struct AllNets {
     probes: Probes,
     init_net: u64,
+}
+
+impl fmt::Debug for AllNets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AllNets").finish_non_exhaustive()
+    }
 }
 
 impl AllNets {
@@ -84,30 +98,40 @@ impl AllNets {
     pub fn read(&mut self) -> Result<Vec<ListedNetns>, AllNetsError> {
         let entries = self.probes.netns(self.init_net, MAX_ITEMS)?;
         let entries = entries.ok_or(AllNetsError::Unsteady)?;
-        let listed = entries.into_iter().map(|entry| ListedNetns {
-            netns: Netns {
-                inode: entry.net.inum,
-                cookie: (entry.net.cookie != 0).then_some(entry.net.cookie),
-            },
-            cut: entry.items.len() >= MAX_ITEMS as usize,
-            addresses: entry.items.iter().filter_map(address).collect(),
+        let listed = entries.iter().map(|entry| {
+            let user = entry.net.user;
+            let seen = reading::seen(entry, MAX_ITEMS);
+            ListedNetns {
+                netns: Netns {
+                    inode: entry.net.inum,
+                    cookie: (entry.net.cookie != 0).then_some(entry.net.cookie),
+                },
+                at: entry.net.address,
+                ends: entry.net.refs == 0,
+                user_ns: (user.inum != 0).then_some(UserNs {
+                    inode: user.inum,
+                    uid: user.owner,
+                }),
+                addresses: seen.addresses.unwrap_or_default(),
+                cut: seen.cut,
+            }
         });
         Ok(listed.collect())
     }
 }
 
-fn address(item: &Item) -> Option<IpAddr> {
-    let Item::Address(WalkAddress {
-        address, family, ..
-    }) = item
-    else {
-        return None;
-    };
-    match family {
-        4 => Some(IpAddr::from([
-            address[0], address[1], address[2], address[3],
-        ])),
-        6 => Some(IpAddr::from(*address)),
-        _ => None,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[ignore = "needs root"]
+    fn the_host_is_on_the_list() {
+        let mut all = AllNets::load(Path::new("/proc")).unwrap();
+        let listed = all.read().unwrap();
+        let own = std::fs::read_link("/proc/self/ns/net").unwrap();
+        let is_own =
+            |each: &ListedNetns| own.to_string_lossy() == format!("net:[{}]", each.netns.inode);
+        assert!(listed.iter().any(is_own));
     }
 }
