@@ -140,6 +140,8 @@ fn measure(
     calm: Duration,
 ) -> anyhow::Result<Size> {
     say(&format!("{nodes} nodes: without tracers"));
+    // The server still works on what was made.
+    wait::pause(3 * CALM)?;
     let (idle, ()) = cluster.during(None, |_| wait::pause(CALM))?;
     let clients = Clients::start(cluster, program)?;
     let began = clients.followed();
@@ -349,7 +351,7 @@ fn budgets(sizes: &[Size], beside: Option<&Kept>) -> Vec<Budget> {
             &|size| size.rolling.counts.peak,
             &per_second,
             None,
-            true,
+            false,
         ),
         row(
             "rolling update: bytes of a node, kB",
@@ -391,7 +393,7 @@ fn budgets(sizes: &[Size], beside: Option<&Kept>) -> Vec<Budget> {
             &|size| size.drain.counts.peak,
             &per_second,
             None,
-            true,
+            false,
         ),
     ];
     rows.iter().map(|row| row.budget(sizes, beside)).collect()
