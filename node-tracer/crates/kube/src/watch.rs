@@ -7,7 +7,8 @@
 //! A watch that ends when it was to end is taken up there at once. After anything
 //! else (a broken stream, 410, silence, a server that stops) the pods are listed
 //! anew, later each time: all nodes of a cluster lose the server together, and are
-//! not to come back together.
+//! not to come back together. Only a node that needs the pods for a verdict is in a
+//! hurry.
 //!
 //! What is told takes little, whatever the server or who changes pods does. A
 //! change of what is not kept is none. A pod that changes is told by itself, not
@@ -196,6 +197,8 @@ pub(super) struct Timing {
     /// Over how long come back those that have followed, and lose the server
     /// together.
     pub(super) together: Duration,
+    /// The same of those that need the pods for a verdict.
+    pub(super) needed: Duration,
     /// Changes are told no more often than this.
     pub(super) pause: Duration,
     /// The pods are listed anew, or as of now, no sooner than this, if nothing has
@@ -215,8 +218,10 @@ impl Default for Timing {
             overdue: Duration::from_secs(10),
             early: Duration::from_secs(5),
             retry: (Duration::from_secs(1), Duration::from_secs(120)),
-            // 5,000 nodes ask no more than a few hundred times a second.
-            together: Duration::from_secs(30),
+            // 5,000 nodes ask no more than a few hundred times in the first second of
+            // a server that starts, and has let them wait for some.
+            together: Duration::from_secs(120),
+            needed: Duration::from_secs(20),
             pause: Duration::from_millis(500),
             anew: Duration::from_secs(30),
             whole: Duration::from_secs(120),

@@ -216,7 +216,8 @@ fn policy() -> Value {
     json!({
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
-        "omitStages": ["RequestReceived"],
+        // When a request comes in: a watch says that it has begun only with its first event.
+        "omitStages": ["ResponseStarted", "ResponseComplete", "Panic"],
         "rules": [
             { "level": "Metadata", "users": ["system:serviceaccount:kube-system:node-tracer"] },
             { "level": "None" },

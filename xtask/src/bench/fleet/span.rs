@@ -59,7 +59,6 @@ impl Counts {
             let event: Value = serde_json::from_str(line).context("a line of the audit log")?;
             let text = |name: &str| event[name].as_str().unwrap_or_default();
             let time: Timestamp = text("requestReceivedTimestamp").parse()?;
-            // A watch is told twice: when it begins, and when it ends.
             if !(from..to).contains(&time) || !known.insert(text("auditID").to_owned()) {
                 continue;
             }

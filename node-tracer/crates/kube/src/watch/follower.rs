@@ -146,11 +146,30 @@ impl Follower {
             self.retry.reset();
         }
         let pause = self.retry.pause().max(error.retry_after());
-        let until = Instant::now() + pause;
-        sleep(pause.min(self.timing.grace)).await;
+        let mut until = Instant::now() + pause;
+        let told = Instant::now() + pause.min(self.timing.grace);
+        let needed = self.timing.needed.mul_f64(random());
+        let prove = Arc::clone(&self.prove);
+        tokio::select! {
+            () = sleep_until(told) => {}
+            () = prove.notified() => until = self.hurried(until, needed, error),
+        }
+        sleep_until(told.min(until)).await;
         self.tell_failure(error)?;
+        tokio::select! {
+            () = sleep_until(until) => return Ok(()),
+            () = prove.notified() => until = self.hurried(until, needed, error),
+        }
         sleep_until(until).await;
         Ok(())
+    }
+
+    /// When who needs a proof asks again: earlier, unless the server wants to be left
+    /// alone.
+    fn hurried(&mut self, until: Instant, pause: Duration, error: &KubeError) -> Instant {
+        self.proof_wanted = true;
+        let pause = pause.max(error.retry_after());
+        until.min(Instant::now() + pause)
     }
 
     /// From a list until something fails.

@@ -15,6 +15,7 @@ fn quick() -> Timing {
         early: Duration::from_secs(60),
         retry: (Duration::from_millis(20), Duration::from_millis(80)),
         together: Duration::from_millis(20),
+        needed: Duration::from_millis(20),
         pause: Duration::from_millis(200),
         anew: Duration::from_millis(200),
         whole: Duration::from_secs(600),
@@ -550,15 +551,44 @@ fn all_nodes_that_lose_the_server_together_come_back_over_the_whole_pause() {
         retry.pause().as_secs_f64()
     };
     let pauses: Vec<f64> = (0..5_000).map(pause).collect();
-    for second in 0..30 {
-        let at = f64::from(second);
+    // A server that starts answers those of some seconds at once.
+    const STARTS: f64 = 5.0;
+    for second in 0..together.as_secs() {
+        let at = second as f64;
         let asking = pauses
             .iter()
-            .filter(|it| (at..at + 1.0).contains(*it))
+            .filter(|it| (at..at + STARTS).contains(*it))
             .count();
         // A list and a watch of each.
-        assert!(2 * asking <= 500, "{asking} nodes in second {second}");
+        assert!(2 * asking <= 500, "{asking} nodes from second {second}");
     }
+}
+
+#[test]
+fn who_needs_the_pods_comes_back_sooner() {
+    let mut lists = 0;
+    let server = watched(|_, count| match count {
+        1 => stream(&[], Ends::Cut),
+        _ => stream(&[], Ends::Hang),
+    });
+    let timing = Timing {
+        together: Duration::from_secs(3_600),
+        ..quick()
+    };
+    let mut watch = follow_with(&server, timing);
+    let begin = std::time::Instant::now();
+    while lists < 2 && begin.elapsed() < SOON {
+        match watch.wait(NOW) {
+            Some(WatchUpdate::Listed(listing)) => {
+                lists += 1;
+                assert_eq!(listing.made_after.is_none(), lists == 2, "the proof");
+            }
+            // Until then nothing is needed.
+            Some(WatchUpdate::Failed(_)) | None => watch.prove(),
+            Some(_) => {}
+        }
+    }
+    assert_eq!(lists, 2);
 }
 
 #[test]
