@@ -55,7 +55,8 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<Outcome> {
             threshold,
         )
     });
-    let mut looker = NodeReader::new(config)?.with_kernels_list();
+    let mut looker = NodeReader::new(config)?;
+    looker.read_kernels_list();
     let mut scan = Scan::new(config, &looker, recorder.transpose()?)?;
     let mut items = scan.look(&mut looker)?;
     if let Some(duration) = config.duration {

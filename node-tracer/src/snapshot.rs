@@ -80,8 +80,18 @@ pub(crate) struct NodeReader<'a> {
     cri_patience: Duration,
     /// The task or process that is asked about.
     asked: Option<u32>,
-    /// The kernel's own list of network namespaces.
-    nets: RefCell<Option<AllNets>>,
+    nets: RefCell<KernelsList>,
+}
+
+/// The kernel's own list of network namespaces.
+#[derive(Debug, Default)]
+enum KernelsList {
+    /// It was not asked for, or cannot be read.
+    #[default]
+    None,
+    /// While it is loaded the node is looked at.
+    Loading(thread::JoinHandle<Option<AllNets>>),
+    Loaded(AllNets),
 }
 
 impl<'a> NodeReader<'a> {
@@ -107,17 +117,19 @@ impl<'a> NodeReader<'a> {
         })
     }
 
-    /// The same, to tell of network namespaces on the kernel's own list, too, that
+    /// From now on tells of network namespaces on the kernel's own list, too, that
     /// nothing leads to which is looked at: where it can be read.
-    pub(crate) fn with_kernels_list(self) -> Self {
-        let _shown = progress::doing("loading the kernel programs");
-        let nets = AllNets::load(Path::new("/proc"));
-        if let Err(error) = &nets {
-            tracing::debug!("the kernel's list of namespaces: {}", fault::chain(error));
-        }
-        Self {
-            nets: RefCell::new(nets.ok()),
-            ..self
+    pub(crate) fn read_kernels_list(&self) {
+        let load = || match AllNets::load(Path::new("/proc")) {
+            Ok(nets) => Some(nets),
+            Err(error) => {
+                tracing::debug!("the kernel's list of namespaces: {}", fault::chain(&error));
+                None
+            }
+        };
+        let thread = thread::Builder::new().name(String::from("netns-list"));
+        if let Ok(loading) = thread.spawn(load) {
+            self.nets.replace(KernelsList::Loading(loading));
         }
     }
 
@@ -224,7 +236,6 @@ impl<'a> NodeReader<'a> {
     /// Tasks, namespaces, devices. Returns the processes that may be shims.
     fn kernel(&self, looked: &mut Snapshot) -> anyhow::Result<Vec<u32>> {
         let started = Instant::now();
-        let before = self.listed_nets();
         let found = survey::survey(
             &self.procfs,
             self.config.stall_threshold,
@@ -258,26 +269,51 @@ impl<'a> NodeReader<'a> {
         looked.seen = found.seen;
         looked.nets_whole = found.nets_whole;
         looked.stalls_whole = found.stalls_whole;
-        self.unseen_nets(&before, looked);
+        self.unseen_nets(looked)?;
         Ok(found.shims)
     }
 
-    fn listed_nets(&self) -> Vec<ListedNetns> {
-        let mut nets = self.nets.borrow_mut();
-        let listed = nets.as_mut().and_then(|nets| nets.read().ok());
-        listed.unwrap_or_default()
+    /// Those on the kernel's list that are not being taken down, and not among these.
+    fn listed_nets(&self, seen: &BTreeSet<u32>) -> Vec<ListedNetns> {
+        let mut list = self.nets.borrow_mut();
+        *list = match std::mem::take(&mut *list) {
+            KernelsList::Loading(loading) => match loading.join() {
+                Ok(Some(nets)) => KernelsList::Loaded(nets),
+                Ok(None) | Err(_) => KernelsList::None,
+            },
+            other => other,
+        };
+        let KernelsList::Loaded(nets) = &mut *list else {
+            return Vec::new();
+        };
+        let mut listed = nets.read().unwrap_or_default();
+        listed.retain(|each| !each.ends && !seen.contains(&each.netns.inode));
+        listed
     }
 
-    /// Tells of namespaces that were there all the time and were not found.
-    fn unseen_nets(&self, before: &[ListedNetns], looked: &mut Snapshot) {
+    /// Tells of namespaces that were not found. What has just come into being is
+    /// found by then.
+    fn unseen_nets(&self, looked: &mut Snapshot) -> anyhow::Result<()> {
+        let first = self.listed_nets(&looked.seen);
+        if first.is_empty() {
+            return Ok(());
+        }
+        let again = survey::survey(
+            &self.procfs,
+            self.config.stall_threshold,
+            self.asked,
+            self.listener(),
+        )?;
+        let seen = looked.seen.union(&again.seen).copied().collect();
+        let second = self.listed_nets(&seen);
         let time = sys::clock::now();
         let users = self.procfs.host_users();
-        for listed in self.listed_nets() {
-            let is_new = !before.iter().any(|earlier| earlier.is(&listed));
-            if is_new || listed.ends || !looked.seen.insert(listed.netns.inode) {
-                continue;
-            }
+        let unseen = second
+            .into_iter()
+            .filter(|listed| first.iter().any(|earlier| earlier.is(listed)));
+        for listed in unseen {
             let netns = listed.netns;
+            looked.seen.insert(netns.inode);
             let mut told = vec![What::NetnsFound {
                 netns,
                 host: false,
@@ -293,6 +329,7 @@ impl<'a> NodeReader<'a> {
             }));
             looked.events.extend(Event::all_of(time, told));
         }
+        Ok(())
     }
 
     /// The runtime's sockets.

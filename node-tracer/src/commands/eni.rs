@@ -9,7 +9,7 @@ use event::record::Record;
 /// The node cannot be looked at.
 pub(crate) fn run(config: &Config) -> anyhow::Result<Outcome> {
     let mut sinks = output::sinks(config, true)?;
-    let mut looker = NodeReader::new(config)?.with_kernels_list();
+    let mut looker = NodeReader::new(config)?;
     let mut scan = Scan::new(config, &looker, None)?;
     scan.look(&mut looker)?;
     let engine = scan.looks.engine();

@@ -21,11 +21,18 @@ pub(crate) fn run(subject: &str, config: &Config) -> anyhow::Result<Outcome> {
     // Before the node is looked at: what is not understood costs nothing.
     let asked = parse(subject)?;
     let mut sinks = output::sinks(config, true)?;
-    let mut looker = NodeReader::new(config)?
-        .with_kernels_list()
-        .about(asked.pid());
+    let mut looker = NodeReader::new(config)?.about(asked.pid());
     let mut scan = Scan::new(config, &looker, None)?.about(asked.address());
-    let items = scan.look(&mut looker)?;
+    let mut items = scan.look(&mut looker)?;
+    let is_nowhere = |address| {
+        let mut with = scan.looks.engine().model().netns.with_address(address);
+        with.next().is_none()
+    };
+    if asked.address().is_some_and(is_nowhere) {
+        // Nothing that was looked at leads there.
+        looker.read_kernels_list();
+        items = scan.look(&mut looker)?;
+    }
     let hints = hints(&asked, &looker, &items);
     let now = sys::clock::now();
     let engine = scan.looks.engine();

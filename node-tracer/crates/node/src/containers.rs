@@ -203,10 +203,15 @@ fn search(root: &Root, ids: &BTreeSet<String>) -> Result<Existing, ContainersErr
     let mut existing = Existing::default();
     let mut left = MAX_CGROUPS * HIERARCHIES.len();
     let mut waiting = vec![PathBuf::from(MOUNT)];
+    // In a user namespace it may have no number of its own.
+    let nodes_root = root.uid(Path::new(MOUNT));
     while let Some(path) = waiting.pop() {
         // What somebody else than root makes in a cgroup of theirs is no runtime's,
         // and can lie deeper than any path leads.
-        if root.uid(&path).is_some_and(|uid| uid != 0) {
+        if root
+            .uid(&path)
+            .is_some_and(|uid| uid != 0 && Some(uid) != nodes_root)
+        {
             continue;
         }
         let listed = root
@@ -439,6 +444,20 @@ mod tests {
         assert_eq!(found.partial, None);
         let found: Vec<&str> = found.ids.iter().map(|id| &id[..1]).collect();
         assert_eq!(found, ["a", "b", "c", "w"]);
+    }
+
+    #[test]
+    fn what_a_user_makes_in_a_cgroup_of_theirs_is_no_containers() {
+        let root = node(&[format!("/sys/fs/cgroup/x/delegated/{}", id('a'))]);
+        let delegated = root.path().join("sys/fs/cgroup/x/delegated");
+        if let Err(error) = std::os::unix::fs::chown(delegated, Some(1_000), None) {
+            // Without root there is nobody else.
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+            return;
+        }
+        let procfs = Procfs::new(root.path(), Bounded::default());
+        let found = named_in_cgroups(root.path(), &procfs, [id('a')].into()).unwrap();
+        assert_eq!((found.ids.len(), found.partial), (0, None));
     }
 
     #[test]

@@ -101,6 +101,17 @@ fn repair_releases_no_address_of_a_namespace_whatever_keeps_it_alive() -> anyhow
         };
         let claims = look.ended.records.iter().any(is_leak);
         ensure!(!claims, "{by:?}: {}", look.brief());
+        let address = leaked.address.to_string();
+        let asked = [
+            "explain", &address, "-o", "json", "--pods", "none", "--root", &root,
+        ];
+        let look = run(&mut command(&asked)?)?;
+        let mut parts = look.explanation()?["netns"]
+            .as_array()
+            .into_iter()
+            .flatten();
+        let is_told = parts.any(|part| part["inode"] == inode);
+        ensure!(is_told, "{by:?}: {}", look.brief());
         drop(keeper);
     }
     // Of one without the address nothing has to be known.

@@ -131,7 +131,7 @@ impl Probes {
     ///
     /// # Errors
     /// See [`LoadError`].
-    pub(super) fn load(
+    pub(crate) fn load(
         proc: &Path,
         wanted: &Wanted,
     ) -> Result<(Self, Plan, Vec<String>), LoadError> {

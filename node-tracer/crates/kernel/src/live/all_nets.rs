@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, fmt, path::Path, time::Duration};
 
 use super::reading;
-use crate::ebpf::{Attached, LoadError, ProbeError, Probes, Wanted, plan::Mechanism};
+use crate::ebpf::{LoadError, ProbeError, Probes, Wanted, plan::Mechanism};
 use event::{Address, Netns, UserNs};
 
 /// Items of one namespace that are read.
@@ -15,8 +15,8 @@ const MAX_ITEMS: u32 = 4_096;
 pub enum AllNetsError {
     #[error(transparent)]
     Load(#[from] LoadError),
-    #[error("this kernel, or a lack of CAP_BPF and CAP_PERFMON, allows no iterators: {0}")]
-    NoIterators(String),
+    #[error("this kernel takes no iterators (Linux 5.8 has them)")]
+    NoIterators,
     #[error(transparent)]
     Probe(#[from] ProbeError),
     #[error("kthreadd is not seen: this is not the host's PID namespace")]
@@ -72,16 +72,12 @@ impl AllNets {
             may_enter: true,
             may_look: true,
         };
-        let Attached {
-            probes,
-            plan,
-            warnings,
-        } = Attached::new(proc, &wanted)?;
+        let (mut probes, plan, _) = Probes::load(proc, &wanted)?;
         let planned = plan.attachments();
         let walks = |name| planned.iter().any(|attach| attach.program == name);
-        let Some(mut probes) = probes.filter(|_| walks("net_walk") && walks("task_rows")) else {
-            return Err(AllNetsError::NoIterators(warnings.join("; ")));
-        };
+        if !walks("net_walk") || !walks("task_rows") {
+            return Err(AllNetsError::NoIterators);
+        }
         let tasks = probes.tasks(None)?;
         let kthreadd = tasks
             .iter()

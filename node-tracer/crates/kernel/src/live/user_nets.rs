@@ -21,7 +21,7 @@ const MAX_ADDRESSES: usize = 16;
 /// Between two comparisons at least, ns.
 const PAUSE: u64 = 2 * SECOND;
 /// Changes that are told at once, and in a minute after that.
-const AT_ONCE: u32 = 2_048;
+const AT_ONCE: u32 = 1_024;
 const A_MINUTE: u32 = 256;
 /// Between two times that it is told how many are not followed, ns.
 const TOLD_PAUSE: u64 = 60 * SECOND;
