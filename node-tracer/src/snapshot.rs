@@ -91,7 +91,7 @@ enum KernelsList {
     None,
     /// While it is loaded the node is looked at.
     Loading(thread::JoinHandle<Option<AllNets>>),
-    Loaded(AllNets),
+    Loaded(Box<AllNets>),
 }
 
 impl<'a> NodeReader<'a> {
@@ -278,7 +278,7 @@ impl<'a> NodeReader<'a> {
         let mut list = self.nets.borrow_mut();
         *list = match std::mem::take(&mut *list) {
             KernelsList::Loading(loading) => match loading.join() {
-                Ok(Some(nets)) => KernelsList::Loaded(nets),
+                Ok(Some(nets)) => KernelsList::Loaded(Box::new(nets)),
                 Ok(None) | Err(_) => KernelsList::None,
             },
             other => other,
