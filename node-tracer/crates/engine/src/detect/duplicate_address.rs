@@ -157,7 +157,7 @@ fn finding<'a>(
     } = said;
     for owner in owners.iter().filter(|owner| owner.entry.is_strangers()) {
         unknown.push(format!(
-            "whose {} is: root made it in a user namespace and connected it; neither CNI nor a \
+            "whose {} is: it is in a user namespace and connected to the host; neither CNI nor a \
              runtime names it",
             label(view.model, owner.entry)
         ));
