@@ -97,7 +97,9 @@ pub(crate) fn run(config: &Config, repair: &Repair) -> anyhow::Result<u8> {
             let totals = undo::run(config, undoing, &writer, &mut tell)?;
             conclude(config, &mut sinks, &totals)
         }
-        (_, None, _) | (_, _, None) => anyhow::bail!("nothing was prepared for it"),
+        (_, None, _) | (_, _, None) => {
+            anyhow::bail!("there is no thread to write with, or to look with")
+        }
     }
 }
 

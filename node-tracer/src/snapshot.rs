@@ -12,7 +12,7 @@ mod ipam;
 
 use std::{
     cell::RefCell,
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     path::Path,
     sync::Arc,
     thread,
@@ -54,6 +54,9 @@ const LIST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long the kubelet's files may take: they matter little.
 const KUBELET_PATIENCE: Duration = Duration::from_millis(500);
+/// Namespaces that are told of which only the kernel's list has: anybody can make
+/// many.
+const MAX_UNSEEN: usize = 1_024;
 /// How long the API server may take.
 pub(crate) const API_PATIENCE: Duration = Duration::from_millis(1_200);
 
@@ -286,9 +289,11 @@ impl<'a> NodeReader<'a> {
         let KernelsList::Loaded(nets) = &mut *list else {
             return Vec::new();
         };
-        let mut listed = nets.read().unwrap_or_default();
-        listed.retain(|each| !each.ends && !seen.contains(&each.netns.inode));
-        listed
+        let others = nets.others(seen).unwrap_or_else(|error| {
+            tracing::debug!("the kernel's list of namespaces: {}", fault::chain(&error));
+            Vec::new()
+        });
+        others.into_iter().filter(|each| !each.ends).collect()
     }
 
     /// Tells of namespaces that were not found. What has just come into being is
@@ -308,10 +313,19 @@ impl<'a> NodeReader<'a> {
         let second = self.listed_nets(&seen);
         let time = sys::clock::now();
         let users = self.procfs.host_users();
-        let unseen = second
-            .into_iter()
-            .filter(|listed| first.iter().any(|earlier| earlier.is(listed)));
-        for listed in unseen {
+        let earlier: HashMap<u32, &ListedNetns> =
+            first.iter().map(|it| (it.netns.inode, it)).collect();
+        let stays = |listed: &ListedNetns| {
+            let earlier = earlier.get(&listed.netns.inode);
+            earlier.is_some_and(|earlier| earlier.is(listed))
+        };
+        let unseen: Vec<ListedNetns> = second.into_iter().filter(stays).collect();
+        if unseen.len() > MAX_UNSEEN || unseen.iter().any(|listed| listed.cut) {
+            let missed = String::from("very many namespaces or addresses that nothing leads to");
+            looked.nets_whole = false;
+            looked.events.push(answers::not_all_netns(&[missed]));
+        }
+        for listed in unseen.into_iter().take(MAX_UNSEEN) {
             let netns = listed.netns;
             looked.seen.insert(netns.inode);
             let mut told = vec![What::NetnsFound {

@@ -175,17 +175,13 @@ impl Observer {
     /// Namespaces on the kernel's list that the look has not found.
     fn unseen(&mut self, model: &Model) -> Result<Vec<ListedNetns>, String> {
         let nets = self.nets.as_mut().map_err(|why| why.clone())?;
-        let listed = nets.read().map_err(|error| fault::chain(&error))?;
         let seen: BTreeSet<u32> = model
             .netns
             .live()
             .filter(|entry| entry.wiring.is_some())
             .map(|entry| entry.id.inode)
             .collect();
-        let unseen = listed.into_iter();
-        Ok(unseen
-            .filter(|each| !seen.contains(&each.netns.inode))
-            .collect())
+        nets.others(&seen).map_err(|error| fault::chain(&error))
     }
 }
 

@@ -53,7 +53,7 @@ pub enum Command {
         node-tracer trace -o json --metrics 9464 --kube-events=critical\n  \
         node-tracer trace -o json | jq 'select(.type == \"finding\")'")]
     Trace(Trace),
-    /// One look at the node, without eBPF: everything that is wrong now
+    /// One look at the node, which needs no eBPF: everything that is wrong now
     #[command(after_help = "Examples:\n  \
         node-tracer scan\n  \
         node-tracer scan --duration 30s           # leave ordinary deletions out\n  \

@@ -3,12 +3,16 @@
 
 use std::{collections::BTreeSet, fmt, path::Path, time::Duration};
 
-use super::reading;
-use crate::ebpf::{LoadError, ProbeError, Probes, Wanted, plan::Mechanism};
+use super::{nets, reading, start};
+use crate::ebpf::{LoadError, ProbeError, Probes, Wanted, inventory::NetEntry, plan::Mechanism};
 use event::{Address, Netns, UserNs};
 
-/// Items of one namespace that are read.
-const MAX_ITEMS: u32 = 4_096;
+/// Devices and addresses of each namespace that are read with the list: anybody can
+/// make many.
+const AT_FIRST: u32 = 16;
+/// The same of one that matters, at once, and of all that matter.
+const PIECE: u32 = 512;
+const MAX_ITEMS: usize = 32_768;
 
 /// Why the list cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -78,41 +82,63 @@ impl AllNets {
         if !walks("net_walk") || !walks("task_rows") {
             return Err(AllNetsError::NoIterators);
         }
-        let tasks = probes.tasks(None)?;
-        let kthreadd = tasks
-            .iter()
-            .map(|entry| entry.row)
-            .find(|row| row.task.tid == 2 && row.task.comm.starts_with(b"kthreadd\0"));
-        let init_net = kthreadd.ok_or(AllNetsError::PidNamespace)?.net_address;
+        let init_net = start::init_net(&probes.tasks(None)?);
+        let init_net = init_net.ok_or(AllNetsError::PidNamespace)?;
         Ok(Self { probes, init_net })
     }
 
-    /// All of them, those included that are being taken down.
+    /// Those that are not among these, by their inodes. What is being taken down is
+    /// one, too.
     ///
     /// # Errors
     /// See [`AllNetsError`].
-    pub fn read(&mut self) -> Result<Vec<ListedNetns>, AllNetsError> {
-        let entries = self.probes.netns(self.init_net, MAX_ITEMS)?;
-        let entries = entries.ok_or(AllNetsError::Unsteady)?;
-        let listed = entries.iter().map(|entry| {
-            let user = entry.net.user;
-            let seen = reading::seen(entry, MAX_ITEMS);
-            ListedNetns {
-                netns: Netns {
-                    inode: entry.net.inum,
-                    cookie: (entry.net.cookie != 0).then_some(entry.net.cookie),
-                },
-                at: entry.net.address,
-                ends: entry.net.refs == 0,
-                user_ns: (user.inum != 0).then_some(UserNs {
-                    inode: user.inum,
-                    uid: user.owner,
-                }),
-                addresses: seen.addresses.unwrap_or_default(),
-                cut: seen.cut,
+    pub fn others(&mut self, than: &BTreeSet<u32>) -> Result<Vec<ListedNetns>, AllNetsError> {
+        let entries = self.probes.netns(self.init_net, AT_FIRST)?;
+        let entries = entries.ok_or(AllNetsError::Unsteady)?.into_iter();
+        let mut room = MAX_ITEMS;
+        entries
+            .filter(|entry| !than.contains(&entry.net.inum))
+            .map(|entry| self.whole(&entry, &mut room))
+            .collect()
+    }
+
+    /// One with all its addresses, as far as there is room.
+    fn whole(&mut self, entry: &NetEntry, room: &mut usize) -> Result<ListedNetns, AllNetsError> {
+        let (net, mut device) = (entry.net, None);
+        let mut addresses = reading::addresses(&entry.items, &mut device);
+        let mut read = entry.items.len();
+        let mut last = entry.items.last().copied();
+        let mut cut = read >= AT_FIRST as usize;
+        while cut && *room > 0 {
+            // The last one again: if another is in its place, some may have been missed.
+            let skip = u32::try_from(read.saturating_sub(1)).unwrap_or(u32::MAX);
+            let more = self.probes.items(self.init_net, net, skip, PIECE)?;
+            // `None` if it has just gone.
+            let Some((items, is_all)) = more else { break };
+            let Some((first, new)) = items.split_first().filter(|(it, _)| Some(**it) == last)
+            else {
+                break;
+            };
+            last = new.last().or(Some(first)).copied();
+            read += new.len();
+            *room = room.saturating_sub(items.len());
+            addresses.extend(reading::addresses(new, &mut device));
+            cut = !is_all;
+            if new.is_empty() {
+                break;
             }
-        });
-        Ok(listed.collect())
+        }
+        Ok(ListedNetns {
+            netns: nets::identity(net),
+            at: net.address,
+            ends: net.refs == 0,
+            user_ns: (net.user.inum != 0).then_some(UserNs {
+                inode: net.user.inum,
+                uid: net.user.owner,
+            }),
+            addresses,
+            cut,
+        })
     }
 }
 
@@ -124,7 +150,7 @@ mod tests {
     #[ignore = "needs root"]
     fn the_host_is_on_the_list() {
         let mut all = AllNets::load(Path::new("/proc")).unwrap();
-        let listed = all.read().unwrap();
+        let listed = all.others(&BTreeSet::new()).unwrap();
         let own = std::fs::read_link("/proc/self/ns/net").unwrap();
         let is_own =
             |each: &ListedNetns| own.to_string_lossy() == format!("net:[{}]", each.netns.inode);

@@ -64,7 +64,7 @@ struct LeftOut {
 
 /// A device, as its addresses name it.
 #[derive(Clone, Debug)]
-struct Device {
+pub(super) struct Device {
     index: u32,
     name: String,
     kind: Option<String>,
@@ -81,7 +81,7 @@ pub(super) fn seen(entry: &NetEntry, limit: u32) -> ListedNet {
 }
 
 /// The addresses among items; `device` is the one that came last before them.
-fn addresses(items: &[Item], device: &mut Option<Device>) -> BTreeSet<Address> {
+pub(super) fn addresses(items: &[Item], device: &mut Option<Device>) -> BTreeSet<Address> {
     let mut all = BTreeSet::new();
     for item in items {
         match item {

@@ -51,6 +51,14 @@ pub enum StartError {
 /// How often the first listing is tried.
 const STOCK_ATTEMPTS: usize = 5;
 
+/// Address of the initial network namespace: kthreadd's. `None` if that is not seen.
+pub(super) fn init_net(all: &[TaskEntry]) -> Option<u64> {
+    let mut rows = all.iter().map(|entry| entry.row);
+    let kthreadd = rows.find(|row| row.task.tid == 2)?;
+    let is_it = kthreadd.task.comm.starts_with(b"kthreadd\0");
+    is_it.then_some(kthreadd.net_address)
+}
+
 impl Live {
     /// Takes stock, the programs being attached: what happens from then on is
     /// told as records. Returns what was found as events.
@@ -130,14 +138,7 @@ impl Live {
             plan,
         };
         let mut all = live.list_tasks(false).map_err(StartError::Inventory)?;
-        let kthreadd = all
-            .iter()
-            .find(|entry| entry.row.task.tid == 2)
-            .map(|entry| entry.row);
-        live.init_net = match kthreadd {
-            Some(row) if row.task.comm.starts_with(b"kthreadd\0") => row.net_address,
-            _ => return Err(StartError::PidNamespace),
-        };
+        live.init_net = init_net(&all).ok_or(StartError::PidNamespace)?;
         let host;
         (live.nets.host.first, host) = self::host(&live.procfs, &all);
         live.cni = CniTable::new(host);
