@@ -67,6 +67,10 @@ const MAX_STRINGS: u32 = 16384;
 const MAX_STRINGS_BOUNDED: u32 = 256;
 /// Bytes of a stranger's variables that are handed over.
 const STRANGERS_ENV: u32 = 1024;
+/// The end of a stranger's environment that is gone through, in bytes: whoever
+/// calls a plugin as runtimes do puts its variables behind all others. A pod can
+/// have thousands of them, for each program that it executes.
+const STRANGERS_TAIL: u64 = 512;
 
 const STOP: i64 = 1;
 const GO_ON: i64 = 0;
@@ -158,11 +162,17 @@ fn executed(ctx: &BtfTracePointContext, go_through: impl FnOnce(&mut Search)) {
     // values in the later ones.
     // SAFETY: the map's own value.
     let zero = unsafe { read_volatile(&raw const (*scratch).record.header.pad) };
+    let standing = standing(task);
+    let (start, end): (u64, u64) = (
+        load(mm, offset!(mm_env_start)),
+        load(mm, offset!(mm_env_end)),
+    );
+    let skips = standing == STRANGER && end.wrapping_sub(start) > STRANGERS_TAIL;
     let mut search = Search {
-        cursor: load(mm, offset!(mm_env_start)),
-        end: load(mm, offset!(mm_env_end)),
+        cursor: if skips { end - STRANGERS_TAIL } else { start },
+        end,
         kept: zero,
-        inside: zero,
+        inside: zero | u32::from(skips),
         is_plugin: zero,
         truncated: zero,
         unreadable: zero,
@@ -172,7 +182,7 @@ fn executed(ctx: &BtfTracePointContext, go_through: impl FnOnce(&mut Search)) {
     if search.is_plugin == 0 {
         // A broken end: it may have been a plugin, and that is said, unless it
         // is a container's, which anyone can make.
-        if standing(task, &describe_task(task)) != HOSTS {
+        if standing != HOSTS {
             return;
         }
         if search.unreadable != 0 {
@@ -192,7 +202,6 @@ fn executed(ctx: &BtfTracePointContext, go_through: impl FnOnce(&mut Search)) {
     record.owner = owner_of(task, record.task.mnt_inum);
     let tgid = record.task.tgid;
     let time = record.header.time;
-    let standing = standing(task, &record.task);
     if standing == HOSTS {
         if CNI_RUNNING.insert(tgid, time, 0).is_err() {
             count_lost(lost::CNI_FULL);
@@ -240,16 +249,25 @@ const HOSTS: u32 = 2;
 
 /// How far a task may be what it says.
 #[inline(always)]
-fn standing(address: u64, task: &Task) -> u32 {
-    let cred: u64 = load(address, offset!(task_real_cred));
+fn standing(task: u64) -> u32 {
+    let nsproxy: u64 = load(task, offset!(task_nsproxy));
+    let pid_ns: u64 = load(nsproxy, offset!(nsproxy_pid_ns));
+    // Of each executed program this is asked: the commonest first.
+    if load::<u32>(pid_ns, offset!(pid_ns_inum)) != setting!(host_pid_ns) {
+        return STRANGER;
+    }
+    let cred: u64 = load(task, offset!(task_real_cred));
+    let user_ns: u64 = load(cred, offset!(cred_user_ns));
     // Of a set-user-ID program the effective user is no merit of the caller.
-    let root = task.euid == 0 && load::<u32>(cred, offset!(cred_uid)) == 0 && task.user_level == 0;
-    if !root || task.pid_inum != setting!(host_pid_ns) {
-        STRANGER
-    } else if is_home(task.mnt_inum) {
-        HOSTS
-    } else {
-        UNKNOWN
+    if load::<u32>(cred, offset!(cred_euid)) | load::<u32>(cred, offset!(cred_uid)) != 0
+        || load::<u32>(user_ns, offset!(user_ns_level)) != 0
+    {
+        return STRANGER;
+    }
+    let mnt_ns: u64 = load(nsproxy, offset!(nsproxy_mnt_ns));
+    match is_home(load(mnt_ns, offset!(mnt_ns_inum))) {
+        true => HOSTS,
+        false => UNKNOWN,
     }
 }
 

@@ -63,7 +63,9 @@ fn is_blocked(state: u32) -> bool {
     state & TASK_UNINTERRUPTIBLE != 0 && state & setting!(state_ignore) == 0
 }
 
-#[inline(always)]
+/// Not inlined, like [`sleeps_no_more`]: what nearly every switch does is short
+/// and needs no stack, so the kernel gives it none of its own.
+#[inline(never)]
 fn goes_to_sleep(tid: u32, task: u64) {
     let owner = who_sleeps(task);
     let mut entry = Blocked {
@@ -162,7 +164,7 @@ fn nobody_sleeps() -> bool {
         .is_some_and(|asleep| unsafe { asleep.read_volatile() } == 0)
 }
 
-#[inline(always)]
+#[inline(never)]
 fn sleeps_no_more(tid: u32, task: u64) {
     let Some(entry) = BLOCKED.get_ptr(tid) else {
         return;
