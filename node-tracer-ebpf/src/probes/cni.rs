@@ -67,9 +67,10 @@ const MAX_STRINGS: u32 = 16384;
 const MAX_STRINGS_BOUNDED: u32 = 256;
 /// Bytes of a stranger's variables that are handed over.
 const STRANGERS_ENV: u32 = 1024;
-/// The end of a stranger's environment that is gone through, in bytes: whoever
-/// calls a plugin as runtimes do puts its variables behind all others. A pod can
-/// have thousands of them, for each program that it executes.
+/// The end of a stranger's environment, in bytes: without a `CNI_` variable in
+/// that, the rest is not gone through. Who calls a plugin as runtimes do puts
+/// them behind all others; and a pod can have thousands, for each program that
+/// it executes.
 const STRANGERS_TAIL: u64 = 512;
 
 const STOP: i64 = 1;
@@ -80,6 +81,8 @@ const GO_ON: i64 = 0;
 struct Search {
     /// The next string's address.
     cursor: u64,
+    /// What was skipped begins here; 0: nothing was.
+    skipped: u64,
     end: u64,
     /// Bytes kept so far.
     kept: u32,
@@ -92,6 +95,16 @@ struct Search {
     /// 1: the environment could not be read.
     unreadable: u32,
     pad: u32,
+}
+
+impl Search {
+    /// To the beginning of what was skipped.
+    #[inline(always)]
+    fn go_back(&mut self) {
+        self.cursor = self.skipped;
+        self.skipped = 0;
+        self.inside = 0;
+    }
 }
 
 #[inline(always)]
@@ -130,6 +143,10 @@ fn look_at_string(search: &mut Search) -> i64 {
     search.cursor += length as u64 - u64::from(cut);
     // SAFETY: four and eleven bytes at `at` are within the scratch.
     if starts && unsafe { at.cast::<[u8; 4]>().read_unaligned() } == *b"CNI_" {
+        if search.skipped != 0 {
+            search.go_back();
+            return GO_ON;
+        }
         if kept + length as usize > ENV_LEN {
             search.truncated = 1;
             return STOP;
@@ -170,9 +187,10 @@ fn executed(ctx: &BtfTracePointContext, go_through: impl FnOnce(&mut Search)) {
     let skips = standing == STRANGER && end.wrapping_sub(start) > STRANGERS_TAIL;
     let mut search = Search {
         cursor: if skips { end - STRANGERS_TAIL } else { start },
+        skipped: if skips { start } else { 0 },
         end,
         kept: zero,
-        inside: zero | u32::from(skips),
+        inside: u32::from(skips),
         is_plugin: zero,
         truncated: zero,
         unreadable: zero,
@@ -348,6 +366,9 @@ fn cni_exec(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "sched_process_exec")]
 fn cni_exec_bounded(ctx: BtfTracePointContext) -> i32 {
     executed(&ctx, |search| {
+        if search.skipped != 0 {
+            search.go_back();
+        }
         let Some(scratch) = SCRATCH.get_ptr_mut(0) else {
             return;
         };

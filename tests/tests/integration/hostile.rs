@@ -41,6 +41,8 @@ impl Fake {
         let child = Command::new("unshare")
             .args(["--pid", "--fork", "--kill-child"])
             .arg(&plugin)
+            // As runtimes do: nothing comes behind the CNI variables.
+            .env_clear()
             .env("CNI_COMMAND", command)
             .env("CNI_CONTAINERID", CONTAINER)
             .env("CNI_NETNS", netns.path())
@@ -48,7 +50,12 @@ impl Fake {
             .env("CNI_PATH", folder.path())
             .env(
                 "CNI_ARGS",
-                format!("K8S_POD_NAMESPACE=shop;K8S_POD_NAME={POD};K8S_POD_UID=evil-uid;K8S_API_TOKEN={SECRET}"),
+                // As long as no runtime's, of which the kernel programs read
+                // the end first.
+                format!(
+                    "K8S_POD_NAMESPACE=shop;K8S_POD_NAME={POD};K8S_POD_UID=evil-uid;K8S_API_TOKEN={SECRET};FILL={}",
+                    "x".repeat(500)
+                ),
             )
             .env("CNI_TOKEN", SECRET)
             .stdin(Stdio::piped())
