@@ -23,11 +23,17 @@ use event::{
 };
 use kube::{condition::NodeCondition, events::KubeEvents};
 use sink::{Outlet, Sink, SinkError, Weight, metrics::Metrics};
-use sys::{clock as sysclock, privileges::Starter};
+use sys::{clock as sysclock, privileges::Starter, share::Share};
 
 /// Rules are applied at most this often, and at least once a second.
 const TICK: Duration = Duration::from_millis(10);
 const SLOW_TICK: Duration = Duration::from_secs(1);
+/// They take at most one part in so many of the time, and after a rest so many ns
+/// at once.
+const TICK_SHARE: u64 = 200;
+const TICK_BURST: u64 = 10_000_000;
+/// But are put off by no more.
+const MAX_PAUSE: Duration = Duration::from_millis(500);
 /// How long the end waits for a reader that takes nothing, and for one that
 /// does; twice, the second time for the summary.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -60,6 +66,7 @@ pub(super) struct Out<'a> {
     retold: Option<Instant>,
     started: Instant,
     last_tick: Instant,
+    ticks: Share,
     dirty: bool,
     /// To be told with the next tick.
     lost: Vec<(&'static str, u64)>,
@@ -109,6 +116,7 @@ impl<'a> Out<'a> {
             retold: None,
             started: Instant::now(),
             last_tick: Instant::now(),
+            ticks: Share::new(TICK_SHARE, TICK_BURST),
             dirty: false,
             lost: Vec::new(),
             status: None,
@@ -159,11 +167,16 @@ impl<'a> Out<'a> {
 
     /// When rules should be applied next.
     pub(super) fn until_tick(&self) -> Duration {
-        let pause = if self.dirty { TICK } else { SLOW_TICK };
-        let regular = (self.last_tick + pause).saturating_duration_since(Instant::now());
-        let now = sysclock::now();
-        // Never more often than TICK, whatever is pending.
+        let earned = self.ticks.not_before();
+        let earned = Duration::from_nanos(earned.saturating_sub(sysclock::monotonic_now()));
+        // Never more often, whatever is pending.
         let soonest = (self.last_tick + TICK).saturating_duration_since(Instant::now());
+        let soonest = soonest.max(earned.min(MAX_PAUSE));
+        let regular = match self.dirty {
+            true => soonest,
+            false => (self.last_tick + SLOW_TICK).saturating_duration_since(Instant::now()),
+        };
+        let now = sysclock::now();
         let pending = self
             .engine
             .pending()
@@ -173,6 +186,7 @@ impl<'a> Out<'a> {
 
     pub(super) fn tick(&mut self) {
         self.last_tick = Instant::now();
+        let start = sysclock::monotonic_now();
         self.dirty = false;
         self.tell_step();
         self.tell_lost();
@@ -184,6 +198,7 @@ impl<'a> Out<'a> {
         if let Some(status) = &self.status {
             status.set(&self.engine);
         }
+        self.ticks.spend(start, sysclock::monotonic_now());
     }
 
     /// Has the rules applied to everything that was taken, and not passed over

@@ -53,7 +53,10 @@ use super::ebpf::{
 };
 use event::{Event, Netns, What, clock::Timestamp};
 use node::procfs::{FuseServers, HostUsers, Procfs};
-use sys::clock::{KernelClock, monotonic_now as now};
+use sys::{
+    clock::{KernelClock, monotonic_now as now},
+    share::Share,
+};
 
 /// What the source is told.
 #[derive(Clone, Debug)]
@@ -70,8 +73,13 @@ const BATCHES: usize = 4;
 const WALK_PAUSE: u64 = 2_000_000;
 /// The same for a comparison, which takes longer.
 const COMPARISON_PAUSE: u64 = 100_000_000;
-/// A walk takes at most one part in so many of the time.
-const WALK_SHARE: u64 = 20;
+/// Walks take at most one part in so many of the time, and after a rest so much
+/// of it at once. (A comparison, which is all there is then, takes more.)
+const WALK_SHARE: u64 = 100;
+const COMPARISON_SHARE: u64 = 20;
+const WALK_BURST: u64 = 20 * MILLISECOND;
+/// But none is put off for longer, however long they take.
+const MAX_WALK_PAUSE: u64 = 500 * MILLISECOND;
 /// One that no record asked for, at rest, does not take more than this part
 /// where records ask for most: the list is as long as there are pods.
 const UNASKED_SHARE: u64 = 1_000;
@@ -146,10 +154,11 @@ pub struct Live {
 }
 
 /// When what is to be done next, monotonic ns.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Due {
     walk: Option<u64>,
     walk_not_before: u64,
+    walks: Share,
     /// The next that no record asks for.
     unasked_walk: u64,
     /// No look at the kernel's worker before this.
@@ -163,6 +172,26 @@ struct Due {
 }
 
 impl Due {
+    const fn new(iterators: Iterators) -> Self {
+        let share = if iterators.nets {
+            WALK_SHARE
+        } else {
+            COMPARISON_SHARE
+        };
+        Self {
+            walk: None,
+            walk_not_before: 0,
+            walks: Share::new(share, WALK_BURST),
+            unasked_walk: 0,
+            worker: 0,
+            holders: None,
+            reading: None,
+            stalls: 0,
+            unfollowed: None,
+            second: 0,
+        }
+    }
+
     fn walk_at(&mut self, time: u64) {
         let time = time.max(self.walk_not_before);
         self.walk = Some(self.walk.map_or(time, |due| due.min(time)));
@@ -304,6 +333,7 @@ impl Live {
                     }
                     Err(error) => self.failed(&error),
                 }
+                self.holders.looked(time, now());
             } else {
                 self.due.holders_at(self.holders.not_before());
             }
@@ -320,6 +350,25 @@ impl Live {
 
     fn look_at_nets(&mut self, out: &mut Vec<Event>) {
         self.due.walk = None;
+        let start = now();
+        self.walk(out);
+        let end = now();
+        let pause = if self.iterators.nets {
+            WALK_PAUSE
+        } else {
+            COMPARISON_PAUSE
+        };
+        let due = &mut self.due;
+        due.walks.spend(start, end);
+        let earned = due.walks.not_before().min(end + MAX_WALK_PAUSE);
+        due.walk_not_before = earned.max(end + pause);
+        due.walk = due.walk.map(|time| time.max(due.walk_not_before));
+        if self.asked {
+            self.due.unasked_walk = end + UNASKED_PAUSE.min((end - start) * UNASKED_SHARE);
+        }
+    }
+
+    fn walk(&mut self, out: &mut Vec<Event>) {
         // Records from before the walk come first. If they come faster than
         // they can be taken, the walk is late, not wrong.
         for _ in 0..BATCHES {
@@ -337,15 +386,6 @@ impl Live {
             }
         };
         let end = now();
-        let pause = if self.iterators.nets {
-            WALK_PAUSE
-        } else {
-            COMPARISON_PAUSE
-        };
-        self.due.walk_not_before = end + pause.max((end - start) * WALK_SHARE);
-        if self.asked {
-            self.due.unasked_walk = end + UNASKED_PAUSE.min((end - start) * UNASKED_SHARE);
-        }
         let Some(seen) = seen else {
             self.drop("netns-list-unreadable", 1);
             return self.due.walk_at(end + AFTER_WALK);
@@ -353,18 +393,21 @@ impl Live {
         // Some records of the time of the walk explain what the list shows, and
         // come before it: a run of cleanup_net that began, devices that were
         // made, namespaces that are on it. All others come after.
-        let listed: HashMap<u64, u64> = seen
-            .nets
-            .iter()
-            .map(|seen| (seen.net.address, seen.net.cookie))
-            .collect();
+        let waiting = self.fetch().0;
+        let is_creation = |record: &Result<_, _>| matches!(record, Ok(Record::NetnsCreated(_)));
+        let listed: HashMap<u64, u64> = match waiting.iter().any(is_creation) {
+            true => seen.nets.iter(),
+            false => [].iter(),
+        }
+        .map(|seen| (seen.net.address, seen.net.cookie))
+        .collect();
         let mut changes = Vec::new();
         let mut seen = seen;
         let users = self.take_users(&mut seen.nets);
         self.user_nets
             .listed(users, seen.whole, start, &mut changes);
         let mut later = Vec::new();
-        for record in self.fetch().0 {
+        for record in waiting {
             match record {
                 Ok(Record::CleanupStarted(started)) if started.header.time <= end => {
                     self.nets.cleanup_started(started.header.time);

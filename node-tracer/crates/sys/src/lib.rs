@@ -4,4 +4,5 @@
 pub mod apart;
 pub mod clock;
 pub mod privileges;
+pub mod share;
 pub mod syscall;

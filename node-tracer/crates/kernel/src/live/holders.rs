@@ -20,10 +20,16 @@ use crate::ebpf::inventory::TaskEntry;
 use event::order::Order as _;
 use event::{Event, FdHolder, MAX_HOLDERS, Netns, Task, What};
 use node::procfs::NsfsMount;
-use sys::clock::monotonic_now as now;
+use sys::{clock::monotonic_now as now, share::Share};
 
 /// Pause between looks at tasks, ns.
 const PAUSE: u64 = 200_000_000;
+/// These looks take at most one part in so many of the time, and after a rest so
+/// many ns at once.
+const SHARE: u64 = 100;
+const BURST: u64 = 20_000_000;
+/// But none is put off for longer.
+const MAX_PAUSE: u64 = 2_000_000_000;
 /// Pause between looks at the mounts of every mount namespace, ns.
 const MOUNTS_PAUSE: u64 = 1_000_000_000;
 /// These looks take at most one part in so many of the time.
@@ -31,10 +37,11 @@ const MOUNTS_SHARE: u64 = 100;
 /// Paths of a namespace, and mount namespaces of a path, that are remembered.
 const MAX_MOUNTS: usize = 32;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Holders {
     told: HashMap<Netns, LastHolders>,
-    looked: u64,
+    not_before: u64,
+    looks: Share,
     /// By the namespace's inode.
     mounts: BTreeMap<u32, Vec<Mount>>,
     /// Namespaces that the host itself has mounted, by inode.
@@ -63,14 +70,34 @@ struct LastHolders {
 }
 
 impl Holders {
+    pub(super) fn new() -> Self {
+        Self {
+            told: HashMap::new(),
+            not_before: 0,
+            looks: Share::new(SHARE, BURST),
+            mounts: BTreeMap::new(),
+            by_host: BTreeSet::new(),
+            mounts_whole: false,
+            mounts_not_before: 0,
+            fds: FdSearch::default(),
+        }
+    }
+
     /// Whether the last look is long enough ago.
     pub(super) fn may_look(&self, time: u64) -> bool {
-        time >= self.not_before()
+        time >= self.not_before
     }
 
     /// When the next look may be.
     pub(super) fn not_before(&self) -> u64 {
-        self.looked + PAUSE
+        self.not_before
+    }
+
+    /// A look has taken from `start` to `end`.
+    pub(super) fn looked(&mut self, start: u64, end: u64) {
+        self.looks.spend(start, end);
+        let earned = self.looks.not_before().min(start + MAX_PAUSE);
+        self.not_before = earned.max(start + PAUSE);
     }
 
     /// A namespace is gone, and its mounts with it: the next one may get its
@@ -147,7 +174,6 @@ impl Live {
     /// changed. `all` must hold every task outside the initial namespace.
     pub(super) fn look_at_holders(&mut self, all: &[TaskEntry], first: bool, out: &mut Vec<Event>) {
         let start = now();
-        self.holders.looked = start;
         if first || start >= self.holders.mounts_not_before {
             self.look_at_mounts();
             let took = now() - start;
@@ -309,7 +335,7 @@ mod tests {
 
     #[test]
     fn mounts_that_cannot_be_read_are_what_they_were() {
-        let mut holders = Holders::default();
+        let mut holders = Holders::new();
         let all = [("/a", HOST), ("/a", OTHER), ("/b", HOST)];
         holders.mounted(mounts(100, &all), true);
         holders.mounted(mounts(200, &[("/c", HOST)]), false);
@@ -323,7 +349,7 @@ mod tests {
 
     #[test]
     fn mounts_that_are_never_read_again_are_remembered_to_a_limit() {
-        let mut holders = Holders::default();
+        let mut holders = Holders::new();
         for mount_ns in 0..100 {
             let path = format!("/{mount_ns}");
             let all = [("/a", mount_ns), (path.as_str(), mount_ns)];
@@ -336,7 +362,7 @@ mod tests {
 
     #[test]
     fn what_may_be_held_unseen_is_not_told_as_held_by_nothing() {
-        let mut holders = Holders::default();
+        let mut holders = Holders::new();
         let nothing = Some((vec![], vec![]));
         assert_eq!(told(&holders, 100), None, "no look has succeeded");
         holders.mounted(mounts(200, &[("/c", HOST)]), false);
@@ -351,7 +377,7 @@ mod tests {
 
     #[test]
     fn the_mounts_of_one_that_is_gone_are_not_the_next_ones() {
-        let mut holders = Holders::default();
+        let mut holders = Holders::new();
         for inode in [100, 200] {
             let path = PathBuf::from(format!("/run/netns/cni-{inode}"));
             holders.add_mount(inode, path, HOST);

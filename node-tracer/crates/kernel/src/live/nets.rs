@@ -19,6 +19,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use node_tracer_ebpf::record::{Net, NetUser, Task as KernelTask};
 
+use foldhash::fast::RandomState;
+
 use self::held::{Held, Marked};
 use super::allowance::Allowance;
 use event::{Address, Dad, Netns, has_room};
@@ -134,9 +136,9 @@ struct NetRow {
 pub(super) struct NetTable {
     trust: Trust,
     /// By the address of `struct net`, which is unique among the living.
-    known: HashMap<u64, NetRow>,
+    known: HashMap<u64, NetRow, RandomState>,
     /// Their addresses, by inode number.
-    by_inode: HashMap<u32, u64>,
+    by_inode: HashMap<u32, u64, RandomState>,
     /// Namespaces that were reported before it was known whose they are.
     learned: Vec<(Netns, NetUser)>,
     /// `cleanup_net` runs since.
@@ -175,8 +177,8 @@ impl NetTable {
     pub(super) fn new(trust: Trust) -> Self {
         Self {
             trust,
-            known: HashMap::new(),
-            by_inode: HashMap::new(),
+            known: HashMap::default(),
+            by_inode: HashMap::default(),
             learned: Vec::new(),
             cleanup_since: None,
             cleanup_ended: 0,

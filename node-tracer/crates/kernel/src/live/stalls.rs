@@ -381,8 +381,10 @@ impl Live {
                 _ => self.forget_blocked(tid, since),
             }
         }
-        if self.holders.may_look(now()) {
+        let start = now();
+        if self.holders.may_look(start) {
             self.look_at_holders(outside, false, out);
+            self.holders.looked(start, now());
         } else {
             self.due.holders_at(self.holders.not_before());
         }

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
 use node_tracer_ebpf::record::{Net, Task as KernelTask};
 
 use super::{Change, LOST_AFTER, List, ListedNet, MAKING, NetRow, NetTable, identity};
@@ -17,7 +18,7 @@ impl NetTable {
     /// show yet what they tell.
     pub(crate) fn walked(&mut self, list: List, out: &mut Vec<Change>) {
         let time = list.start;
-        let listed: HashMap<u64, Net> = list
+        let listed: HashMap<u64, Net, RandomState> = list
             .nets
             .iter()
             .flat_map(|s| [(s.net.address, s.net), (u64::from(s.net.inum), s.net)])
@@ -127,7 +128,7 @@ impl NetTable {
     /// and `time`.
     fn missing(
         &mut self,
-        listed: &HashMap<u64, Net>,
+        listed: &HashMap<u64, Net, RandomState>,
         start: u64,
         time: u64,
         out: &mut Vec<Change>,
