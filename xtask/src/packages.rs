@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 
 use node_tracer_tests::stage::{Need, in_path};
 
+use crate::apt::Mirror;
 use crate::setup::{installing, missing, ok};
-use crate::vm::kernel::Mirror;
 
 /// Debian's package, and what it is for.
 const PACKAGES: [(&str, &str); 27] = [

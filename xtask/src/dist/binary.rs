@@ -17,6 +17,7 @@ use std::process::Command;
 use anyhow::{Context as _, bail, ensure};
 
 use super::Release;
+use crate::arch::Arch;
 use crate::toolchain::{RUST_SRC, Toolchain};
 use crate::{cargo, setup};
 
@@ -39,7 +40,7 @@ pub(super) const PLUGIN: Program = Program {
 };
 
 /// What it is built for.
-pub(super) const TARGET: &str = setup::GUESTS;
+pub(super) const TARGET: &str = Arch::HOST.target();
 
 /// What each folder is called, one `FOLDER=NAME` a line; tells this program
 /// that it is called in place of rustc.
@@ -215,7 +216,7 @@ pub(super) fn build(
     if is_given() {
         return cargo::build_tracer(&[]);
     }
-    setup::for_guests()?;
+    setup::for_arch(Arch::HOST)?;
     let names = folders.names()?;
     let lines: Vec<String> = names
         .iter()
