@@ -21,7 +21,7 @@ const STORY: [(&str, &str, &str); 8] = [
     (
         "blocked-task",
         "open",
-        "checkout-api (N) of shop/OLD is stuck in state D in request_wait_answer",
+        "checkout-api (N) is stuck in state D in request_wait_answer",
     ),
     (
         "ghost-sandbox",
@@ -33,7 +33,7 @@ const STORY: [(&str, &str, &str); 8] = [
     (
         "blocked-task",
         "resolved",
-        "checkout-api (N) of shop/OLD is stuck in state D in request_wait_answer",
+        "checkout-api (N) is stuck in state D in request_wait_answer",
     ),
     ("duplicate-address", "resolved", "IP is used by a deleted "),
     ("ghost-sandbox", "resolved", ""),

@@ -267,8 +267,19 @@ fn rung(host: &mut Host, mechanism: &str, has: &dyn Fn(&str) -> bool) -> anyhow:
     // A clock is the same on every rung.
     if named("suspend") && mechanism == MECHANISMS[0] {
         let begin = Instant::now();
-        let observed = suspend::observe(&mut stage);
-        say(stage.host, "suspend", mechanism, observed, begin);
+        match suspend::is_possible() {
+            true => {
+                let observed = suspend::observe(&mut stage);
+                say(stage.host, "suspend", mechanism, observed, begin);
+            }
+            false => stage.host.cell(&Cell {
+                signal: "suspend",
+                mechanism,
+                verdict: Verdict::Skipped,
+                detail: String::from("this machine does not suspend to memory"),
+                seconds: 0.0,
+            }),
+        }
     }
     let Stage { tracer, host } = stage;
     let ended = tracer.stop()?;
