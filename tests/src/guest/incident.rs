@@ -28,7 +28,7 @@ const STORY: [(&str, &str, &str); 8] = [
         "armed",
         "IP is held by a deleted pod; free for others",
     ),
-    ("duplicate-address", "open", "IP is used by a deleted "),
+    ("duplicate-address", "open", "IP is used by "),
     ("ghost-sandbox", "conflict", "IP is used by a deleted "),
     (
         "blocked-task",

@@ -14,6 +14,7 @@ use crate::{cargo, dist};
 /// What is built for the guests.
 #[derive(Debug)]
 pub(crate) struct Programs {
+    arch: Arch,
     tracer: PathBuf,
     guest: PathBuf,
 }
@@ -28,6 +29,7 @@ impl Programs {
         };
         let guest = "node-tracer-guest";
         Ok(Self {
+            arch,
             tracer: cargo::build_tracer(&args("node-tracer", "node-tracer"))?,
             guest: cargo::build(&args("node-tracer-tests", guest), guest)?,
         })
@@ -53,7 +55,7 @@ pub(crate) fn pack(
         archive.file(Path::new(&path), 0o644, &module.content);
     }
     if suite.has_disk() {
-        let package = dist::debian_package(&programs.tracer)?;
+        let package = dist::debian_package(&programs.tracer, programs.arch)?;
         archive.file(Path::new("/node-tracer.deb"), 0o644, &package);
         return Ok(archive);
     }
