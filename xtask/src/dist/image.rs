@@ -6,7 +6,7 @@
 //! ```text
 //! ctr -n k8s.io images import FILE
 //! docker load -i FILE
-//! skopeo copy --preserve-digests oci-archive:FILE docker://REGISTRY/node-tracer:VERSION
+//! skopeo copy --all --preserve-digests oci-archive:FILE docker://REGISTRY/node-tracer:VERSION
 //! ```
 
 use serde_json::{Value, json};

@@ -510,3 +510,23 @@ pub enum ProbeError {
         source: MapError,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use aya::sys::SyscallError;
+
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_never_does_is_told_from_what_it_refuses_now() {
+        let refused = |number| {
+            ProgramError::SyscallError(SyscallError {
+                call: "bpf_raw_tracepoint_open",
+                io_error: io::Error::from_raw_os_error(number),
+            })
+        };
+        assert!(never_works(&refused(524)));
+        assert!(!never_works(&refused(libc::EPERM)));
+        assert!(!never_works(&ProgramError::AlreadyLoaded));
+    }
+}
