@@ -169,7 +169,16 @@ pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
         println!("skipped: vm: needs a kernel and {qemu}");
         return Ok(ExitCode::SUCCESS);
     }
-    let tools = Tools::bring(arch, &cache, archive)?;
+    if asked.fetch {
+        tools::forget(&cache);
+    }
+    let tools = match Tools::bring(arch, &cache, archive) {
+        Err(error) if asked.if_possible => {
+            println!("skipped: vm: {error:#}");
+            return Ok(ExitCode::SUCCESS);
+        }
+        brought => brought?,
+    };
     let mut suites = suites.to_vec();
     let mut disk = None;
     if suites.iter().any(|suite| suite.has_disk()) {

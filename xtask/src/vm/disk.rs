@@ -83,6 +83,11 @@ pub(crate) fn bring(arch: Arch, cache: &Path, mirror: Option<&str>) -> anyhow::R
         Need::Root.missing().is_none(),
         "to make the node's disk takes root: run cargo xtask vm --suite node once with sudo -E"
     );
+    anyhow::ensure!(
+        arch == Arch::HOST,
+        "its packages are set up by running them, which this machine cannot do for {}",
+        arch.name()
+    );
     println!("vm: making the node's disk of Debian's packages (two minutes)");
     let mirror = Mirror::find(mirror)?;
     let tree = folder.join("tree");

@@ -1,6 +1,7 @@
 //! The programs of others that run in guests: this machine's own, or, for another
 //! architecture, those of Debian's packages.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -24,13 +25,23 @@ pub(crate) enum Tools {
     Packages(Arch, PathBuf),
 }
 
+fn folder(cache: &Path) -> PathBuf {
+    cache.join("tools")
+}
+
+/// The next are fetched anew.
+pub(crate) fn forget(cache: &Path) {
+    // What is not there need not be removed; what cannot be is used again.
+    let _ = fs::remove_dir_all(folder(cache));
+}
+
 impl Tools {
     /// Fetches what this machine does not have, unless it is in `cache`.
     pub(crate) fn bring(arch: Arch, cache: &Path, mirror: Option<&str>) -> anyhow::Result<Self> {
         if arch == Arch::HOST {
             return Ok(Self::Machine);
         }
-        let folder = cache.join("tools");
+        let folder = folder(cache);
         let root = folder.join("root");
         if root.exists() {
             return Ok(Self::Packages(arch, root));
