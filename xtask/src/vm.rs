@@ -111,7 +111,9 @@ pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
         let (table, remarks) = reports::all(&cache);
         let mut text = format!("{table}\n");
         for remark in &remarks {
-            text += &format!("* {remark}\n");
+            // The rest is what the tracer said meanwhile.
+            let first = remark.lines().next().unwrap_or_default();
+            text += &format!("* {first}\n");
         }
         let command = format!("vm --arch {}", arch.name());
         generated::write("kernels.md", &command, &text)?;
