@@ -566,6 +566,8 @@ pub struct PageProbe {
     /// Number of the page's frame.
     pub frame: u64,
     pub page_bytes: u64,
+    /// The kernel maps its memory at a multiple of this.
+    pub step: u64,
     /// What the page begins with.
     pub pattern: [u64; 4],
     /// The place to be tried next; 0 at the beginning.
@@ -607,7 +609,7 @@ plain! {
     Owner: 8,
     Calls: 8 + 8 + 8 + 8 + 8 + 56,
     CniExitRecord: 16 + 8 + 8 + 16,
-    PageProbe: 8 + 16 + 32 + 8 + 16,
+    PageProbe: 8 + 24 + 32 + 8 + 16,
     TaskRow: 56 + 24 + 16 + 8,
     Blocked: 24,
     WalkDevice: 16 + 8 + 16 + 16,

@@ -33,6 +33,7 @@ mod suspend;
 mod task;
 mod teardown;
 
+use std::fs;
 use std::process::ExitCode;
 
 /// The guest's program: the first process, its tests, or a CNI plugin of
@@ -63,4 +64,15 @@ pub fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The kernel's version: what a kernel has cannot always be asked of it without
+/// the answer that is to be tested.
+fn release() -> (u32, u32) {
+    let text = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = text.split(['.', '-']).filter_map(|part| part.parse().ok());
+    (
+        numbers.next().unwrap_or_default(),
+        numbers.next().unwrap_or_default(),
+    )
 }

@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 use anyhow::Context as _;
 use serde_json::Value;
 
+use crate::arch::Arch;
+
 pub(crate) fn root() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here)
@@ -99,6 +101,7 @@ pub(crate) fn build_with(
 ) -> anyhow::Result<PathBuf> {
     let mut command = cargo(&["build", "--message-format", "json-render-diagnostics"])?;
     prepare(command.args(args));
+    command.envs(Arch::ALL.into_iter().flat_map(Arch::variables));
     let mut child = command
         .stdout(Stdio::piped())
         .spawn()

@@ -1,6 +1,6 @@
-//! `dist`: what is released, from one build: a static binary, a Debian package,
-//! an archive, a container image, the Helm chart, the kubectl plugin, the bill of
-//! materials, checksums.
+//! `dist`: what is released, from one build for each architecture: a static binary,
+//! a Debian package, an archive, a bill of materials, the kubectl plugin; and for all
+//! of them a container image, the Helm chart, manifests, checksums.
 //!
 //! | module | what |
 //! |---|---|
@@ -42,6 +42,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context as _, bail, ensure};
 use sha2::{Digest as _, Sha256};
 
+use crate::arch::Arch;
 use crate::cargo;
 
 use binary::Programs;
@@ -57,6 +58,10 @@ pub(crate) struct Dist {
     /// Where the files go [default: dist in cargo's target folder]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// For this architecture alone (may be given several times) [default: all of
+    /// them]
+    #[arg(long, value_enum, value_name = "ARCH")]
+    arch: Vec<Arch>,
     /// Build a second time, of a copy of the sources in another folder, and compare
     #[arg(long)]
     verify: bool,
@@ -131,8 +136,14 @@ pub(crate) fn run(asked: &Dist) -> anyhow::Result<ExitCode> {
     };
     // A key that cannot be used is known before anything is built.
     let signer = asked.sign.as_deref().map(sign::Signer::read).transpose()?;
+    let architectures = architectures(asked)?;
+    let build = |folders: &binary::Folders| -> anyhow::Result<Vec<Programs>> {
+        let all = architectures.iter();
+        all.map(|arch| binary::build_all(*arch, folders, &release))
+            .collect()
+    };
     println!("── dist: {} of {}", release.version, release.second()?);
-    let built = binary::build_all(&folders, &release)?;
+    let built = build(&folders)?;
     let files = pack(&built, &release)?;
     write(&files, &out)?;
     if let Some(signer) = &signer {
@@ -144,7 +155,9 @@ pub(crate) fn run(asked: &Dist) -> anyhow::Result<ExitCode> {
             signer.public()
         );
     }
-    within_budget(&built.tracer)?;
+    for programs in &built {
+        within_budget(programs)?;
+    }
     if asked.verify {
         ensure!(
             !binary::is_given(),
@@ -154,12 +167,32 @@ pub(crate) fn run(asked: &Dist) -> anyhow::Result<ExitCode> {
         let elsewhere = folders.target.join("dist/again");
         clear(&elsewhere)?;
         let folders = folders.elsewhere(&elsewhere)?;
-        let again = binary::build_all(&folders, &release)?;
+        let again = build(&folders)?;
         same(&files, &pack(&again, &release)?)?;
         clear(&elsewhere)?;
         println!("dist: both builds gave the same bytes");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is asked for: each can be built, so that none fails when another is done.
+fn architectures(asked: &Dist) -> anyhow::Result<Vec<Arch>> {
+    let mut all = match (asked.arch.as_slice(), binary::is_given()) {
+        ([], true) => vec![Arch::HOST],
+        ([], false) => Arch::ALL.to_vec(),
+        (named, _) => named.to_vec(),
+    };
+    all.sort_unstable();
+    all.dedup();
+    ensure!(
+        all.len() == 1 || !binary::is_given(),
+        "NODE_TRACER_BIN is of one architecture: name it by --arch"
+    );
+    for arch in &all {
+        let what = || format!("--arch {} builds without it", Arch::HOST.name());
+        arch.can_be_compiled().with_context(what)?;
+    }
+    Ok(all)
 }
 
 /// Removes a folder; one of a run that was cut short, say.
@@ -175,8 +208,8 @@ fn clear(folder: &Path) -> anyhow::Result<()> {
 /// All packages of a tracer and the plugin beside it, for tests of their
 /// contents, into this folder.
 pub(crate) fn pack_into(tracer: &Path, out: &Path) -> anyhow::Result<()> {
-    let programs = Programs::read(tracer, &binary::plugin_beside(tracer)?)?;
-    for (name, content) in pack(&programs, &Release::current()?)? {
+    let programs = Programs::read(Arch::HOST, tracer, &binary::plugin_beside(tracer)?)?;
+    for (name, content) in pack(&[programs], &Release::current()?)? {
         let path = out.join(name);
         fs::write(&path, content).with_context(|| path.display().to_string())?;
     }
@@ -184,22 +217,22 @@ pub(crate) fn pack_into(tracer: &Path, out: &Path) -> anyhow::Result<()> {
 }
 
 /// The Debian package alone, of this binary.
-pub(crate) fn debian_package(binary: &Path) -> anyhow::Result<Vec<u8>> {
+pub(crate) fn debian_package(binary: &Path, arch: Arch) -> anyhow::Result<Vec<u8>> {
     let content = fs::read(binary).with_context(|| binary.display().to_string())?;
     let release = Release::current()?;
-    deb::package(&contents::all(&content, &release)?, &release)
+    deb::package(&contents::all(&content, arch, &release)?, &release)
 }
 
 /// All that is made of the programs.
-fn pack(programs: &Programs, release: &Release) -> anyhow::Result<Files> {
+fn pack(all: &[Programs], release: &Release) -> anyhow::Result<Files> {
     let version = &release.version;
-    let binary = &programs.tracer;
-    let mut contents = contents::all(binary, release)?;
+    let contents = all
+        .iter()
+        .map(|programs| contents::all(&programs.tracer, programs.arch, release));
+    let mut contents: Vec<_> = contents.collect::<anyhow::Result<_>>()?;
     let mut files = Files::new();
     let (image, digest) = image::archive(&contents, release).context("the image")?;
     files.insert(format!("node-tracer-{version}-image.tar"), image);
-    let manifest = contents.name_image(&digest, release)?;
-    files.insert(format!("node-tracer-{version}.yaml"), manifest);
     for role in ["kube-events", "node-condition"] {
         files.insert(
             format!("node-tracer-{version}-{role}.yaml"),
@@ -210,27 +243,32 @@ fn pack(programs: &Programs, release: &Release) -> anyhow::Result<Files> {
         chart::name(release),
         chart::package(&digest, release).context("the chart")?,
     );
-    let plugin = plugin::archive(&programs.plugin, release).context("the plugin")?;
+    let mut plugins = BTreeMap::new();
+    for (programs, contents) in all.iter().zip(&mut contents) {
+        let (arch, binary) = (programs.arch, &programs.tracer);
+        let manifest = contents.name_image(&digest, release)?;
+        files.insert(format!("node-tracer-{version}.yaml"), manifest);
+        let name = format!("node-tracer-{version}-{}", arch.target());
+        files.insert(
+            format!("{name}.tar.gz"),
+            contents::archive(contents, release).context("the archive")?,
+        );
+        files.insert(
+            format!("{name}.cdx.json"),
+            sbom::document(binary, arch, release).context("the bill of materials")?,
+        );
+        files.insert(name, binary.clone());
+        files.insert(
+            deb::name(arch, release),
+            deb::package(contents, release).context("the Debian package")?,
+        );
+        let plugin = plugin::archive(&programs.plugin, arch, release).context("the plugin")?;
+        files.insert(plugin::name(arch, release), plugin.clone());
+        plugins.insert(arch, plugin);
+    }
     files.insert(
         format!("{}-{version}-krew.yaml", binary::PLUGIN.name),
-        plugin::manifest(&plugin, release)?,
-    );
-    files.insert(plugin::name(release), plugin);
-    files.insert(
-        format!("node-tracer-{version}-{}", binary::TARGET),
-        binary.clone(),
-    );
-    files.insert(
-        deb::name(release),
-        deb::package(&contents, release).context("the Debian package")?,
-    );
-    files.insert(
-        format!("node-tracer-{version}-{}.tar.gz", binary::TARGET),
-        contents::archive(&contents, release).context("the archive")?,
-    );
-    files.insert(
-        format!("node-tracer-{version}.cdx.json"),
-        sbom::document(binary, release).context("the bill of materials")?,
+        plugin::manifest(&plugins, release)?,
     );
     let sums: String = files
         .iter()
@@ -255,7 +293,7 @@ fn write(files: &Files, out: &Path) -> anyhow::Result<()> {
     for (name, content) in files {
         let path = out.join(name);
         fs::write(&path, content).with_context(|| path.display().to_string())?;
-        if name.ends_with(binary::TARGET) {
+        if Arch::ALL.iter().any(|arch| name.ends_with(arch.target())) {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
         }
         println!("{:>10}  {}  {name}", content.len(), &sha256(content)[..16]);
@@ -269,21 +307,21 @@ fn write(files: &Files, out: &Path) -> anyhow::Result<()> {
 pub(crate) fn static_binary(build: bool) -> anyhow::Result<Option<PathBuf>> {
     let folders = binary::Folders::find()?;
     if build {
-        return binary::build(binary::TRACER, &folders, &Release::current()?).map(Some);
+        return binary::build(binary::TRACER, Arch::HOST, &folders, &Release::current()?).map(Some);
     }
-    let built = Path::new(binary::TARGET).join("release/node-tracer");
+    let built = Path::new(Arch::HOST.target()).join("release/node-tracer");
     Ok(Some(folders.build.join(built)).filter(|binary| binary.exists()))
 }
 
-fn within_budget(binary: &[u8]) -> anyhow::Result<()> {
-    let size = binary.len();
+fn within_budget(programs: &Programs) -> anyhow::Result<()> {
+    let (arch, size) = (programs.arch.name(), programs.tracer.len());
     ensure!(
         size <= BUDGET,
-        "the binary has {size} bytes and may have {BUDGET}: cargo bloat --release --crates says \
-         what they are"
+        "the binary for {arch} has {size} bytes and may have {BUDGET}: cargo bloat --release \
+         --crates says what they are"
     );
     println!(
-        "dist: the binary has {:.1} MB of {} MB",
+        "dist: the binary for {arch} has {:.1} MB of {} MB",
         size as f64 / 1e6,
         BUDGET / 1_000_000
     );
@@ -322,11 +360,12 @@ mod tests {
         time: 1_700_000_000,
     };
 
-    fn programs(tracer: &[u8]) -> Programs {
-        Programs {
+    fn programs(tracer: &[u8]) -> [Programs; 2] {
+        Arch::ALL.map(|arch| Programs {
+            arch,
             tracer: tracer.to_vec(),
             plugin: b"\x7fELF".to_vec(),
-        }
+        })
     }
 
     #[test]
@@ -354,7 +393,7 @@ mod tests {
         let version = &release.version;
         let manifest = &files[&format!("node-tracer-{version}.yaml")];
         let manifest = String::from_utf8(manifest.clone()).unwrap();
-        let contents = contents::all(b"\x7fELF", &release).unwrap();
+        let contents = Arch::ALL.map(|arch| contents::all(b"\x7fELF", arch, &release).unwrap());
         let (_, digest) = image::archive(&contents, &release).unwrap();
         let line = format!("image: {}:{version}@{digest}", image::NAME);
         assert_eq!(manifest.matches(&line).count(), 1, "{line}");
@@ -366,15 +405,20 @@ mod tests {
         let one = pack(&programs(b"\x7fELF"), &RELEASE()).unwrap();
         let other = pack(&programs(b"\x7fELG"), &RELEASE()).unwrap();
         let error = same(&one, &other).unwrap_err().to_string();
-        assert!(error.contains("node-tracer_1.2.3_amd64.deb"), "{error}");
+        for arch in ["amd64", "arm64"] {
+            let name = format!("node-tracer_1.2.3_{arch}.deb");
+            assert!(error.contains(&name), "{error}");
+        }
         // The manifest has the image's digest; this has nothing of the binary.
         assert!(!error.contains("kube-events.yaml"), "{error}");
     }
 
     #[test]
     fn a_binary_above_the_budget_is_refused_with_its_size() {
-        assert!(within_budget(&vec![0; BUDGET]).is_ok());
-        let error = within_budget(&vec![0; BUDGET + 1]).unwrap_err().to_string();
-        assert!(error.contains("12000001"), "{error}");
+        let [fits, _] = programs(&vec![0; BUDGET]);
+        assert!(within_budget(&fits).is_ok());
+        let [_, larger] = programs(&vec![0; BUDGET + 1]);
+        let error = within_budget(&larger).unwrap_err().to_string();
+        assert!(error.contains("arm64 has 12000001"), "{error}");
     }
 }

@@ -20,6 +20,8 @@
     reason = "a command line tool for people"
 )]
 
+mod apt;
+mod arch;
 mod bench;
 mod bpf_linker;
 mod cargo;

@@ -11,11 +11,11 @@ use std::process::{Command, Stdio};
 
 use node_tracer_tests::stage::{Need, in_path};
 
+use crate::apt::Mirror;
 use crate::setup::{installing, missing, ok};
-use crate::vm::kernel::Mirror;
 
 /// Debian's package, and what it is for.
-const PACKAGES: [(&str, &str); 24] = [
+const PACKAGES: [(&str, &str); 27] = [
     ("iproute2", "ip"),
     ("containernetworking-plugins", "the real CNI plugins"),
     ("containerd", "a real container runtime"),
@@ -43,7 +43,10 @@ const PACKAGES: [(&str, &str); 24] = [
         "a C compiler for the guests of cargo xtask vm",
     ),
     ("g++", "the compiler of libFuzzer, for cargo xtask fuzz"),
+    ("gcc-aarch64-linux-gnu", "a C compiler for arm64"),
+    ("libc6-dev-arm64-cross", "the C headers that it looks for"),
     ("qemu-system-x86", "what runs these guests"),
+    ("qemu-system-arm", "what runs guests of arm64"),
     ("kmod", "depmod"),
     ("xz-utils", "what kernel modules are compressed with"),
     ("debootstrap", "what makes the guests' node"),

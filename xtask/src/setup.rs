@@ -1,5 +1,6 @@
 //! `setup`: what the build and the tests need. Idempotent; one line an item.
 
+use crate::arch::Arch;
 use crate::toolchain::Toolchain;
 use crate::{bpf_linker, kube_clients, packages};
 
@@ -29,20 +30,20 @@ pub(crate) fn for_build() -> anyhow::Result<Toolchain> {
     Ok(toolchain)
 }
 
-/// What the build for guests needs besides.
-pub(crate) fn for_guests() -> anyhow::Result<()> {
-    for_build()?.bring_target(GUESTS)
+/// What the static build for an architecture needs besides.
+pub(crate) fn for_arch(arch: Arch) -> anyhow::Result<()> {
+    for_build()?.bring_target(arch.target())?;
+    arch.can_be_compiled()
 }
-
-/// For programs that bring their own C library: they run in any guest.
-pub(crate) const GUESTS: &str = "x86_64-unknown-linux-musl";
 
 /// What the build and the tests need.
 pub(crate) fn run() -> anyhow::Result<()> {
     let toolchain = for_build()?;
-    // Only `vm` needs it.
-    if let Err(error) = toolchain.bring_target(GUESTS) {
-        missing("target", &format!("{error:#}"));
+    // Only `vm` and `dist` need them.
+    for arch in Arch::ALL {
+        if let Err(error) = toolchain.bring_target(arch.target()) {
+            missing("target", &format!("{error:#}"));
+        }
     }
     packages::bring();
     kube_clients::bring();

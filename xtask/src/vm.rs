@@ -6,6 +6,7 @@
 //! | [`modules`] | the modules that a guest loads |
 //! | [`initramfs`] | the guest's file system |
 //! | [`programs`] | what is built for it |
+//! | [`tools`] | the programs of others that it has |
 //! | [`disk`] | the disk of a guest that is a whole node |
 //! | [`suite`] | what is run in guests, and in which |
 //! | [`qemu`] | one guest, from start to end |
@@ -24,6 +25,7 @@ mod qemu;
 mod reports;
 mod suite;
 mod table;
+mod tools;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,6 +36,7 @@ use node_tracer_tests::stage::in_path;
 use node_tracer_tests::wait;
 use serde_json::{Value, json};
 
+use crate::arch::Arch;
 use crate::{generated, setup};
 use kernel::{Kernel, Wanted};
 use programs::Programs;
@@ -41,6 +44,7 @@ use qemu::{Files, GuestEnd};
 use reports::Reports;
 use suite::{Boot, Suite};
 use table::Table;
+use tools::Tools;
 
 /// Kernels that are taken if none is named: an old and a new one.
 const DEFAULT: [&str; 2] = ["6.1", "6.12"];
@@ -51,6 +55,9 @@ pub(crate) struct Vm {
     /// 5.10, 6.1, 6.12, 7.2 [default: 6.1 and 6.12]
     #[arg(value_name = "KERNEL")]
     kernels: Vec<String>,
+    /// The guests' architecture [default: this machine's]
+    #[arg(long, value_enum, default_value_t = Arch::HOST, hide_default_value = true)]
+    arch: Arch,
     /// All of them, and all suites
     #[arg(long, conflicts_with = "kernels")]
     all: bool,
@@ -73,7 +80,7 @@ pub(crate) struct Vm {
     #[arg(long, value_name = "URL")]
     archive: Option<String>,
     /// Run nothing; put what the last whole runs said into node-tracer/doc/kernels.md
-    #[arg(long, exclusive = true)]
+    #[arg(long, conflicts_with_all = ["kernels", "all", "suite", "tests"])]
     doc: bool,
     /// Run only the tests with this in their name
     #[arg(last = true, value_name = "TEST")]
@@ -81,7 +88,7 @@ pub(crate) struct Vm {
 }
 
 /// Where kernels are kept between runs.
-fn cache() -> anyhow::Result<PathBuf> {
+fn cache(arch: Arch) -> anyhow::Result<PathBuf> {
     let folder = match std::env::var_os("XDG_CACHE_HOME") {
         Some(folder) => PathBuf::from(folder),
         None => {
@@ -90,17 +97,26 @@ fn cache() -> anyhow::Result<PathBuf> {
             Path::new(&home).join(".cache")
         }
     };
-    Ok(folder.join("node-tracer-vm"))
+    Ok(folder.join(match arch {
+        Arch::Amd64 => "node-tracer-vm",
+        Arch::Arm64 => "node-tracer-vm-arm64",
+    }))
 }
 
 pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
+    let arch = asked.arch;
+    let cache = cache(arch)?;
+    let archive = asked.archive.as_deref();
     if asked.doc {
-        let (table, remarks) = reports::all(&cache()?);
+        let (table, remarks) = reports::all(&cache);
         let mut text = format!("{table}\n");
         for remark in &remarks {
-            text += &format!("* {remark}\n");
+            // The rest is what the tracer said meanwhile.
+            let first = remark.lines().next().unwrap_or_default();
+            text += &format!("* {first}\n");
         }
-        generated::write("kernels.md", "vm", &text)?;
+        let command = format!("vm --arch {}", arch.name());
+        generated::write("kernels.md", &command, &text)?;
         return Ok(ExitCode::SUCCESS);
     }
     let kernels: Vec<Wanted> = match (asked.all, asked.kernels.as_slice()) {
@@ -119,7 +135,7 @@ pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
         ([], true) => &Suite::ALL[..],
         (named, _) => named,
     };
-    match setup::for_guests() {
+    match setup::for_arch(arch) {
         Err(error) if asked.if_possible => {
             println!("skipped: vm: {error:#}");
             return Ok(ExitCode::SUCCESS);
@@ -127,7 +143,6 @@ pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
         brought => brought?,
     }
     wait::catch_signals()?;
-    let cache = cache()?;
     let mut table = Table::default();
     // What is said again at the end, below the table.
     let mut remarks = Vec::new();
@@ -137,7 +152,7 @@ pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
         if asked.fetch {
             let _ = fs::remove_dir_all(cache.join(wanted.name));
         }
-        match wanted.bring(&cache, asked.archive.as_deref()) {
+        match wanted.bring(arch, &cache, archive) {
             Ok(kernel) => {
                 println!("vm: {}: {}", kernel.name, kernel.release);
                 guests.push(kernel);
@@ -151,17 +166,28 @@ pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    if asked.if_possible && (guests.is_empty() || in_path(qemu::PROGRAM).is_none()) {
-        println!("skipped: vm: needs a kernel and {}", qemu::PROGRAM);
+    let qemu = qemu::program(arch);
+    if asked.if_possible && (guests.is_empty() || in_path(&qemu).is_none()) {
+        println!("skipped: vm: needs a kernel and {qemu}");
         return Ok(ExitCode::SUCCESS);
     }
+    if asked.fetch {
+        tools::forget(&cache);
+    }
+    let tools = match Tools::bring(arch, &cache, archive) {
+        Err(error) if asked.if_possible => {
+            println!("skipped: vm: {error:#}");
+            return Ok(ExitCode::SUCCESS);
+        }
+        brought => brought?,
+    };
     let mut suites = suites.to_vec();
     let mut disk = None;
     if suites.iter().any(|suite| suite.has_disk()) {
         if asked.fetch {
             disk::forget(&cache);
         }
-        match disk::bring(&cache, asked.archive.as_deref()) {
+        match disk::bring(arch, &cache, archive) {
             Ok(path) => disk = Some(path),
             Err(_) if wait::interrupted() => anyhow::bail!("interrupted"),
             Err(error) => {
@@ -173,7 +199,7 @@ pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
         }
     }
     println!("── vm: build");
-    let programs = Programs::build()?;
+    let programs = Programs::build(arch)?;
     if asked.no_run {
         return Ok(ExitCode::SUCCESS);
     }
@@ -190,6 +216,7 @@ pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
             let mut guests = Guests {
                 kernel: &kernel,
                 programs: &programs,
+                tools: &tools,
                 disk: disk.as_deref().filter(|_| suite.has_disk()),
                 asked,
                 cache: &cache,
@@ -226,6 +253,7 @@ pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
 struct Guests<'a> {
     kernel: &'a Kernel,
     programs: &'a Programs,
+    tools: &'a Tools,
     disk: Option<&'a Path>,
     asked: &'a Vm,
     cache: &'a Path,
@@ -249,7 +277,7 @@ impl Guests<'_> {
         }
         let folder = self.cache.join(self.kernel.name);
         let archive = folder.join("initramfs");
-        programs::pack(self.programs, &modules, boot.suite)?.write(&archive)?;
+        programs::pack(self.programs, self.tools, &modules, boot.suite)?.write(&archive)?;
         let console = folder.join("console.log");
         println!("vm: {} {}", boot.suite.name(), boot.append);
         let files = Files {
@@ -257,12 +285,8 @@ impl Guests<'_> {
             disk: self.disk,
             console: &console,
         };
-        let machine = if self.asked.kvm {
-            &qemu::KVM
-        } else {
-            &qemu::TCG
-        };
-        let command = qemu::command(self.kernel, boot, machine, &files, &self.asked.tests);
+        let (kvm, tests) = (self.asked.kvm, &self.asked.tests);
+        let command = qemu::command(self.kernel, boot, kvm, &files, tests);
         let end = qemu::run(command, &console, |report| self.take(&report))?;
         if let GuestEnd::Badly { what, console } = end {
             println!("the end of its console:\n{console}");

@@ -25,8 +25,6 @@ const COPIED: usize = 4;
 /// `S_IFMT`, `S_IFIFO`
 const TYPE: u16 = 0o170_000;
 const FIFO: u16 = 0o010_000;
-/// The kernel places its arrays at multiples of this (`PUD_SIZE`).
-const GIB: u64 = 1 << 30;
 /// Places that are tried at each task: few enough to be unrolled.
 const PLACES: u32 = 16;
 
@@ -207,7 +205,7 @@ extern "C" fn page_probe(_: *mut c_void) -> i32 {
     // Whichever task the iterator is at: this runs in the tracer.
     let task = current();
     if probe.place == 0 {
-        probe.place = task & !(GIB - 1);
+        probe.place = task & !(probe.step - 1);
     }
     let pipe = pipe_of(task, probe.fd);
     let bufs: u64 = load(pipe, offset!(pipe_bufs));
@@ -229,7 +227,7 @@ extern "C" fn page_probe(_: *mut c_void) -> i32 {
             probe.direct = probe.place;
             return 0;
         }
-        probe.place = probe.place.wrapping_sub(GIB);
+        probe.place = probe.place.wrapping_sub(probe.step);
     }
     0
 }

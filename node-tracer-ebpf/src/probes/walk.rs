@@ -15,10 +15,14 @@
 
 use core::ffi::c_void;
 
-use aya_ebpf::{helpers::bpf_loop, macros::map, maps::RingBuf};
+use aya_ebpf::{
+    helpers::bpf_loop,
+    macros::map,
+    maps::{Array, RingBuf},
+};
 use node_tracer_ebpf::{
     layout::ABSENT,
-    record::{Header, NetnsRecord, WalkAddress, WalkDevice, WalkRequest, kind},
+    record::{Header, NetnsRecord, WalkAddress, WalkDevice, kind},
 };
 
 use super::task::{IterMeta, WALK_REQUEST};
@@ -27,6 +31,12 @@ use crate::kernel::{describe_net, header, load, load_into, load_text, offset};
 /// Filled by the walk, emptied by the tracer before the next.
 #[map]
 static WALK: RingBuf = RingBuf::with_byte_size(1 << 19, 0);
+
+/// Where the walk stands. In a map, and not on the stack: of what is read out of a
+/// map the verifier knows nothing, so one step is as any other. (Each step anew, the
+/// newest kernels come to no end.)
+#[map]
+static PLACE: Array<Place> = Array::with_max_entries(1, 0);
 
 /// Steps of one walk: some 20 ms, for which it holds back what waits for RCU.
 const MAX_STEPS: u32 = 1 << 19;
@@ -38,7 +48,6 @@ const AT_DEVICE: u32 = 1;
 const AT_IPV4: u32 = 2;
 const AT_IPV6: u32 = 3;
 
-/// Where the walk stands.
 #[repr(C)]
 struct Place {
     /// One of the above.
@@ -249,9 +258,12 @@ fn blank(place: &Place, family: u8) -> WalkAddress {
     }
 }
 
-extern "C" fn step(_index: u64, ctx: *mut c_void) -> i64 {
-    // SAFETY: bpf_loop hands over the Place that it was given.
-    let place = unsafe { &mut *ctx.cast::<Place>() };
+extern "C" fn step(_index: u64, _: *mut c_void) -> i64 {
+    let Some(place) = PLACE.get_ptr_mut(0) else {
+        return STOP;
+    };
+    // SAFETY: the map's own value; the tracer runs one walk at a time.
+    let place = unsafe { &mut *place };
     match place.at {
         AT_NET => at_net(place),
         AT_DEVICE => at_device(place),
@@ -265,65 +277,49 @@ extern "C" fn step(_index: u64, ctx: *mut c_void) -> i64 {
 extern "C" fn net_walk(ctx: *mut c_void) -> i32 {
     // SAFETY: the kernel hands a bpf_iter__bpf_map, which starts with meta.
     let seq_num = unsafe { (*(*ctx.cast::<*const IterMeta>())).seq_num };
-    let Some(request) = WALK_REQUEST.get_ptr_mut(0) else {
+    let (Some(request), Some(place)) = (WALK_REQUEST.get_ptr_mut(0), PLACE.get_ptr_mut(0)) else {
         return 0;
     };
-    // SAFETY: the map's own value.
-    let WalkRequest {
-        init_net,
-        only,
-        skip,
-        bare,
-        skip_items,
-        limit,
-        reported,
-        ..
-    } = unsafe { *request };
-    if seq_num != 0 || init_net == 0 || offset!(net_list) == ABSENT {
+    // SAFETY: both are the maps' own values; the tracer runs one walk at a time.
+    let (request, place) = unsafe { (&mut *request, &mut *place) };
+    if seq_num != 0 || request.init_net == 0 || offset!(net_list) == ABSENT {
         return 0;
     }
     // The initial namespace is the first on the list and never leaves it, so
     // what precedes it is the head.
-    let head: u64 = load(init_net + u64::from(offset!(net_list)), 8);
-    // Zero (AT_NET), which the tracer has put there and the verifier does not
-    // know: it takes the first round for any round, and has seen them all.
-    let zero = u64::from(reported);
-    let mut place = Place {
-        at: reported,
-        seen: reported,
-        skip,
-        bare,
-        skip_items,
-        limit,
-        only,
-        item: reported,
-        addresses: reported,
-        complete: reported,
+    let head: u64 = load(request.init_net + u64::from(offset!(net_list)), 8);
+    *place = Place {
+        at: AT_NET,
+        seen: 0,
+        skip: request.skip,
+        bare: request.bare,
+        skip_items: request.skip_items,
+        limit: request.limit,
+        only: request.only,
+        item: 0,
+        addresses: 0,
+        complete: 0,
         pad: 0,
         head,
         net_node: head,
-        dev_head: zero,
-        dev_node: zero,
-        ifa: zero,
-        ifa6_head: zero,
-        ifa6_node: zero,
+        dev_head: 0,
+        dev_node: 0,
+        ifa: 0,
+        ifa6_head: 0,
+        ifa6_node: 0,
     };
     if head != 0 {
-        // SAFETY: `step` is a callback of the form that bpf_loop wants, and
-        // `place` outlives the call.
+        // SAFETY: `step` is a callback of the form that bpf_loop wants.
         unsafe {
-            bpf_loop(MAX_STEPS, step as *mut c_void, (&raw mut place).cast(), 0);
+            bpf_loop(MAX_STEPS, step as *mut c_void, core::ptr::null_mut(), 0);
         }
     }
-    // SAFETY: the map's own value; the tracer runs one walk at a time.
-    unsafe {
-        (*request).complete = place.complete;
-        (*request).addresses = place.addresses;
-        (*request).reported = if place.complete != 0 {
-            place.seen
-        } else {
-            place.seen.saturating_sub(1)
-        };
-    }
+    request.complete = place.complete;
+    request.addresses = place.addresses;
+    request.reported = if place.complete != 0 {
+        place.seen
+    } else {
+        place.seen.saturating_sub(1)
+    };
     0
 }

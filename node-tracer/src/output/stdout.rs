@@ -26,8 +26,6 @@ use rustix::{
 };
 use sys::syscall::stdout_was_missing;
 
-/// What a pipe's room is counted in.
-const PAGE: usize = 4096;
 /// Pauses between looks at a full pipe.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LAST_PAUSE: Duration = Duration::from_millis(100);
@@ -35,8 +33,8 @@ const LAST_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Stdout {
     file: File,
-    /// Pages that the pipe has, if it is one.
-    pages: Option<usize>,
+    /// Bytes that the pipe has room for, if it is one.
+    size: Option<usize>,
     missing: bool,
 }
 
@@ -50,10 +48,9 @@ impl Stdout {
     }
 
     fn of(file: File) -> Self {
-        let pages = fcntl_getpipe_size(&file).ok().map(|size| size / PAGE);
         Self {
+            size: fcntl_getpipe_size(&file).ok(),
             file,
-            pages,
             missing: false,
         }
     }
@@ -61,12 +58,18 @@ impl Stdout {
     /// Waits until a pipe has room for so many bytes, or is empty. Errors are
     /// left to the write.
     fn wait_for_room(&self, bytes: usize) {
-        let Some(pages) = self.pages.filter(|_| bytes > PIPE_BUF) else {
+        let Some(size) = self.size.filter(|_| bytes > PIPE_BUF) else {
             return;
         };
+        let page = procfs::page_size() as usize;
         let mut pause = FIRST_PAUSE;
         while let Ok(unread) = ioctl_fionread(&self.file)
-            && !fits(bytes, usize::try_from(unread).unwrap_or(usize::MAX), pages)
+            && !fits(
+                bytes,
+                usize::try_from(unread).unwrap_or(usize::MAX),
+                size,
+                page,
+            )
         {
             // A reader that goes ends the pause.
             match self.poll(PollFlags::empty(), Some(pause)) {
@@ -85,12 +88,12 @@ impl Stdout {
     }
 }
 
-/// Whether a pipe of so many pages has room for so many bytes. Two pages that
-/// follow each other hold at least one page's bytes: what would have fitted
-/// the earlier one would be in it.
-fn fits(bytes: usize, unread: usize, pages: usize) -> bool {
-    let used = unread / PAGE * 2 + 2;
-    unread == 0 || used + bytes.div_ceil(PAGE) < pages
+/// Whether a pipe of this size, in pages of that one, has room for so many bytes.
+/// Two pages that follow each other hold at least one page's bytes: what would have
+/// fitted the earlier one would be in it.
+fn fits(bytes: usize, unread: usize, size: usize, page: usize) -> bool {
+    let used = unread / page * 2 + 2;
+    unread == 0 || used + bytes.div_ceil(page) < size / page
 }
 
 impl Write for Stdout {
@@ -165,6 +168,16 @@ mod tests {
             assert!(last > 0, "{length}");
             assert_eq!(unread, last * (length + 1), "{length}");
         }
+    }
+
+    #[test]
+    fn room_is_counted_in_the_pages_of_the_machine() {
+        let mebibyte = 1 << 20;
+        assert!(fits(900_000, 1, mebibyte, 4 << 10));
+        // Of 16 pages one is begun, and one may be left half empty.
+        assert!(!fits(900_000, 1, mebibyte, 64 << 10));
+        assert!(fits(800_000, 1, mebibyte, 64 << 10));
+        assert!(fits(mebibyte, 0, mebibyte, 64 << 10));
     }
 
     #[test]

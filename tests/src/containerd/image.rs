@@ -93,16 +93,23 @@ fn sha256(data: &[u8]) -> anyhow::Result<String> {
     Ok(sum.context("sha256sum printed no sum")?.to_owned())
 }
 
+/// This machine's architecture, as images and packages have it.
+///
+/// # Errors
+/// There are none for it.
+pub fn architecture() -> anyhow::Result<&'static str> {
+    match std::env::consts::ARCH {
+        "x86_64" => Ok("amd64"),
+        "aarch64" => Ok("arm64"),
+        other => anyhow::bail!("no images for {other}"),
+    }
+}
+
 /// The archive of an image with this one layer.
 fn archive(reference: &str, entrypoint: &str, layer: &[u8]) -> anyhow::Result<Vec<u8>> {
-    let architecture = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => anyhow::bail!("no images for {other}"),
-    };
     let layer_sum = sha256(layer)?;
     let config = json!({
-        "architecture": architecture,
+        "architecture": architecture()?,
         "os": "linux",
         "config": { "Entrypoint": [entrypoint], "Env": ["PATH=/bin"] },
         "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{layer_sum}")] },

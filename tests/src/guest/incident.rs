@@ -21,19 +21,19 @@ const STORY: [(&str, &str, &str); 8] = [
     (
         "blocked-task",
         "open",
-        "checkout-api (N) of shop/OLD is stuck in state D in request_wait_answer",
+        "checkout-api (N) is stuck in state D in request_wait_answer",
     ),
     (
         "ghost-sandbox",
         "armed",
         "IP is held by a deleted pod; free for others",
     ),
-    ("duplicate-address", "open", "IP is used by a deleted "),
+    ("duplicate-address", "open", "IP is used by "),
     ("ghost-sandbox", "conflict", "IP is used by a deleted "),
     (
         "blocked-task",
         "resolved",
-        "checkout-api (N) of shop/OLD is stuck in state D in request_wait_answer",
+        "checkout-api (N) is stuck in state D in request_wait_answer",
     ),
     ("duplicate-address", "resolved", "IP is used by a deleted "),
     ("ghost-sandbox", "resolved", ""),

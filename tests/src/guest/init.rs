@@ -93,9 +93,15 @@ fn guest() -> anyhow::Result<Host> {
     Ok(host)
 }
 
-/// The serial line is a terminal until it is told to be none.
+/// The serial line to the host.
+pub(super) fn line() -> anyhow::Result<String> {
+    asked("nt.line=").pop().context("no nt.line")
+}
+
+/// It is a terminal until it is told to be none.
 pub(super) fn raw() -> anyhow::Result<()> {
-    let line = File::open("/dev/ttyS1").context("/dev/ttyS1")?;
+    let line = line()?;
+    let line = File::open(&line).context(line)?;
     // SAFETY: an all-zero termios is a valid value, overwritten below.
     let mut settings: libc::termios = unsafe { std::mem::zeroed() };
     // SAFETY: both calls take an open descriptor and a termios that lives.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::coverage::Coverage;
 use super::report::{Cell, Host, Verdict};
 use super::stock::Stock;
-use super::{address, incident, netns, plugin, suspend, task, teardown};
+use super::{address, incident, netns, plugin, release, suspend, task, teardown};
 use crate::tracer::{Tracer, command, is_event, netns_of};
 use crate::{process, stage, wait};
 
@@ -26,6 +26,13 @@ pub(super) const MECHANISMS: [&str; 6] = [
 /// What some of these kernels do not have. Any other reason not to use a
 /// mechanism, a program that the verifier refuses, say, is the tracer's fault.
 const LACKED: [&str; 2] = ["no tracepoint notifier_run", "no bpf_loop helper"];
+/// The same on arm64 alone, until Linux 6.4.
+const LACKED_BY_ARM64: &str = "fentry refused by the kernel";
+
+fn is_lacked(reason: &str) -> bool {
+    LACKED.iter().any(|lacked| reason.starts_with(lacked))
+        || cfg!(target_arch = "aarch64") && release() < (6, 4) && reason == LACKED_BY_ARM64
+}
 /// The rungs on which every namespace must be told of, however fast.
 const IN_A_STORM: [&str; 3] = ["fentry", "kprobe", "tp_btf"];
 
@@ -202,7 +209,7 @@ fn rung(host: &mut Host, mechanism: &str, has: &dyn Fn(&str) -> bool) -> anyhow:
         host.cell(&Cell {
             signal,
             mechanism,
-            verdict: match LACKED.iter().any(|lacked| reason.starts_with(lacked)) {
+            verdict: match is_lacked(reason) {
                 true => Verdict::Refused,
                 false => Verdict::Failed,
             },
@@ -267,8 +274,19 @@ fn rung(host: &mut Host, mechanism: &str, has: &dyn Fn(&str) -> bool) -> anyhow:
     // A clock is the same on every rung.
     if named("suspend") && mechanism == MECHANISMS[0] {
         let begin = Instant::now();
-        let observed = suspend::observe(&mut stage);
-        say(stage.host, "suspend", mechanism, observed, begin);
+        match suspend::is_possible() {
+            true => {
+                let observed = suspend::observe(&mut stage);
+                say(stage.host, "suspend", mechanism, observed, begin);
+            }
+            false => stage.host.cell(&Cell {
+                signal: "suspend",
+                mechanism,
+                verdict: Verdict::Skipped,
+                detail: String::from("this machine does not suspend to memory"),
+                seconds: 0.0,
+            }),
+        }
     }
     let Stage { tracer, host } = stage;
     let ended = tracer.stop()?;

@@ -73,7 +73,7 @@ fn clone() -> anyhow::Result<Life> {
         let pid = libc::syscall(libc::SYS_clone, flags as libc::c_long, 0, 0, 0, 0);
         if pid == 0 {
             loop {
-                libc::syscall(libc::SYS_pause);
+                libc::pause();
             }
         }
         pid

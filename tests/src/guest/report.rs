@@ -7,7 +7,8 @@ use std::io::Write as _;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-const LINE: &str = "/dev/ttyS1";
+use super::init;
+
 /// What the host is told in one piece at most.
 const LONGEST: usize = 16 * 1024;
 
@@ -61,8 +62,9 @@ pub(super) struct Case<'a> {
 
 impl Host {
     pub(super) fn open() -> anyhow::Result<Self> {
-        let file = File::options().write(true).open(LINE);
-        Ok(Self(file.context(LINE)?))
+        let line = init::line()?;
+        let file = File::options().write(true).open(&line);
+        Ok(Self(file.context(line)?))
     }
 
     fn say(&mut self, report: &Value) {

@@ -26,6 +26,11 @@ const SURELY: Duration = Duration::from_secs(4);
 /// How exact a time must be: what was not corrected is wrong by more.
 const NEAR: Duration = Duration::from_secs(2);
 
+/// Whether this machine can be off, and come back. (QEMU's for arm64 cannot.)
+pub(super) fn is_possible() -> bool {
+    fs::read_to_string(KIND).is_ok_and(|kinds| kinds.contains("deep"))
+}
+
 /// How long the machine has slept since it was started.
 fn slept() -> anyhow::Result<Duration> {
     Ok(clock(libc::CLOCK_BOOTTIME)?.saturating_sub(clock(libc::CLOCK_MONOTONIC)?))

@@ -12,6 +12,7 @@ use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::containerd::Containerd;
+use node_tracer_tests::containerd::image::architecture;
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::stage::{IP, Need, PACKAGES};
 use node_tracer_tests::test;
@@ -108,10 +109,11 @@ fn dpkg_understands_the_package() -> anyhow::Result<()> {
         Ok(said.trim().to_owned())
     };
     ensure!(field("Package")? == "node-tracer");
-    ensure!(field("Architecture")? == "amd64");
+    let architecture = architecture()?;
+    ensure!(field("Architecture")? == architecture);
     let version = field("Version")?;
     ensure!(
-        package.ends_with(format!("node-tracer_{version}_amd64.deb")),
+        package.ends_with(format!("node-tracer_{version}_{architecture}.deb")),
         "{version} in {}",
         package.display()
     );

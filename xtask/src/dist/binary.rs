@@ -17,6 +17,7 @@ use std::process::Command;
 use anyhow::{Context as _, bail, ensure};
 
 use super::Release;
+use crate::arch::Arch;
 use crate::toolchain::{RUST_SRC, Toolchain};
 use crate::{cargo, setup};
 
@@ -37,9 +38,6 @@ pub(super) const PLUGIN: Program = Program {
     package: "node-tracer-kubectl",
     name: "kubectl-node_tracer",
 };
-
-/// What it is built for.
-pub(super) const TARGET: &str = setup::GUESTS;
 
 /// What each folder is called, one `FOLDER=NAME` a line; tells this program
 /// that it is called in place of rustc.
@@ -180,26 +178,32 @@ pub(super) fn plugin_beside(tracer: &Path) -> anyhow::Result<PathBuf> {
 
 /// Builds both programs, each on its own: together, one would get the features
 /// that the other one asks for.
-pub(super) fn build_all(folders: &Folders, release: &Release) -> anyhow::Result<Programs> {
-    let tracer = build(TRACER, folders, release)?;
+pub(super) fn build_all(
+    arch: Arch,
+    folders: &Folders,
+    release: &Release,
+) -> anyhow::Result<Programs> {
+    let tracer = build(TRACER, arch, folders, release)?;
     let plugin = match is_given() {
         true => plugin_beside(&tracer)?,
-        false => build(PLUGIN, folders, release)?,
+        false => build(PLUGIN, arch, folders, release)?,
     };
-    Programs::read(&tracer, &plugin)
+    Programs::read(arch, &tracer, &plugin)
 }
 
 /// The programs' bytes.
 #[derive(Debug)]
 pub(super) struct Programs {
+    pub(super) arch: Arch,
     pub(super) tracer: Vec<u8>,
     pub(super) plugin: Vec<u8>,
 }
 
 impl Programs {
-    pub(super) fn read(tracer: &Path, plugin: &Path) -> anyhow::Result<Self> {
+    pub(super) fn read(arch: Arch, tracer: &Path, plugin: &Path) -> anyhow::Result<Self> {
         let read = |path: &Path| fs::read(path).with_context(|| path.display().to_string());
         Ok(Self {
+            arch,
             tracer: read(tracer)?,
             plugin: read(plugin)?,
         })
@@ -209,13 +213,14 @@ impl Programs {
 /// Builds one, and returns its path.
 pub(super) fn build(
     program: Program,
+    arch: Arch,
     folders: &Folders,
     release: &Release,
 ) -> anyhow::Result<PathBuf> {
     if is_given() {
         return cargo::build_tracer(&[]);
     }
-    setup::for_guests()?;
+    setup::for_arch(arch)?;
     let names = folders.names()?;
     let lines: Vec<String> = names
         .iter()
@@ -231,7 +236,7 @@ pub(super) fn build(
         "--locked",
         "--release",
         "--target",
-        TARGET,
+        arch.target(),
         "--package",
         program.package,
     ];
@@ -257,7 +262,7 @@ pub(super) fn build(
     is_static(&content)?;
     checks_overflow(&content)?;
     has_no_paths(&content, &names)?;
-    let programs = programs(&folders.build.join(TARGET).join("release/build"))?;
+    let programs = programs(&folders.build.join(arch.target()).join("release/build"))?;
     ensure!(
         !programs.is_empty(),
         "there are no kernel programs to look at"
@@ -293,7 +298,9 @@ pub(crate) fn act_if_called() {
     let args: Vec<OsString> = args.collect();
     let mut flags = flags(&names);
     if let Some(linker) = std::env::var_os(LINKER)
-        && args.iter().any(|arg| arg == TARGET)
+        && Arch::ALL
+            .iter()
+            .any(|arch| args.iter().any(|arg| arg == arch.target()))
     {
         flags.extend(linked_by(&linker.to_string_lossy()));
     }

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 
 use super::archive::{FILE, PROGRAM, Tree, gzip, tar};
 use super::{Release, dependencies, image, notices};
+use crate::arch::Arch;
 use crate::{cargo, documents};
 
 const MANIFEST: (&str, &str) = (
@@ -68,6 +69,7 @@ const COMPLETIONS: [(&str, &str); 3] = [
 
 #[derive(Debug)]
 pub(super) struct Contents {
+    pub(super) arch: Arch,
     pub(super) binary: Vec<u8>,
     /// What belongs to it, by path on the node.
     others: Tree,
@@ -76,8 +78,9 @@ pub(super) struct Contents {
 impl Contents {
     /// A binary, and nothing that belongs to it.
     #[cfg(test)]
-    pub(super) fn of_binary(binary: Vec<u8>) -> Self {
+    pub(super) fn of_binary(binary: Vec<u8>, arch: Arch) -> Self {
         Self {
+            arch,
             binary,
             others: Tree::new(),
         }
@@ -145,7 +148,7 @@ fn packed_documents() -> anyhow::Result<Vec<(String, Vec<u8>)>> {
 }
 
 /// This binary, and what belongs to it.
-pub(super) fn all(binary: &[u8], release: &Release) -> anyhow::Result<Contents> {
+pub(super) fn all(binary: &[u8], arch: Arch, release: &Release) -> anyhow::Result<Contents> {
     let mut others = Tree::new();
     let mut add = |path: String, content: Vec<u8>| {
         others.insert(path, (FILE, content));
@@ -170,7 +173,7 @@ pub(super) fn all(binary: &[u8], release: &Release) -> anyhow::Result<Contents> 
     let mut texts = packed_documents()?;
     texts.push((
         String::from("THIRD-PARTY"),
-        notices::text("node-tracer", &dependencies::TRACER)?.into_bytes(),
+        notices::text("node-tracer", &dependencies::tracer(arch))?.into_bytes(),
     ));
     for (name, content) in texts {
         add(
@@ -180,6 +183,7 @@ pub(super) fn all(binary: &[u8], release: &Release) -> anyhow::Result<Contents> 
     }
     others.insert(PLUGIN.1.to_owned(), (PROGRAM, source(PLUGIN.0)?));
     Ok(Contents {
+        arch,
         binary: binary.to_vec(),
         others,
     })
@@ -224,7 +228,7 @@ mod tests {
             version: String::from("1.2.3"),
             time: 0,
         };
-        let installed = all(b"x", &release).unwrap().installed();
+        let installed = all(b"x", Arch::HOST, &release).unwrap().installed();
         for path in [
             "usr/bin/node-tracer",
             "usr/lib/systemd/system/node-tracer.service",

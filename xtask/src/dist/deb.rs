@@ -7,6 +7,7 @@ use md5::{Digest as _, Md5};
 use super::archive::{FILE, PROGRAM, Tree, gzip, tar};
 use super::contents::{Contents, source};
 use super::{Release, hex};
+use crate::arch::Arch;
 
 const DESCRIPTION: &str = "\
 finds pod sandboxes whose network namespace outlives the pod
@@ -19,8 +20,8 @@ finds pod sandboxes whose network namespace outlives the pod
  It looks, by eBPF, /proc, netlink and CRI, and changes nothing on its own.";
 
 /// The package's file name.
-pub(super) fn name(release: &Release) -> String {
-    format!("node-tracer_{}_amd64.deb", release.version)
+pub(super) fn name(arch: Arch, release: &Release) -> String {
+    format!("node-tracer_{}_{}.deb", release.version, arch.name())
 }
 
 pub(super) fn package(contents: &Contents, release: &Release) -> anyhow::Result<Vec<u8>> {
@@ -30,7 +31,11 @@ pub(super) fn package(contents: &Contents, release: &Release) -> anyhow::Result<
         ("debian-binary", b"2.0\n".to_vec()),
         (
             "control.tar.gz",
-            gzip(&tar(&control(&files, release)?, "./", release.time)?)?,
+            gzip(&tar(
+                &control(&files, contents.arch, release)?,
+                "./",
+                release.time,
+            )?)?,
         ),
         ("data.tar.gz", gzip(&tar(&files, "./", release.time)?)?),
     ] {
@@ -40,12 +45,12 @@ pub(super) fn package(contents: &Contents, release: &Release) -> anyhow::Result<
 }
 
 /// What dpkg is to know.
-fn control(files: &Tree, release: &Release) -> anyhow::Result<Tree> {
+fn control(files: &Tree, arch: Arch, release: &Release) -> anyhow::Result<Tree> {
     let size: usize = files.values().map(|(_, content)| content.len()).sum();
     let fields = [
         ("Package", "node-tracer"),
         ("Version", &release.version),
-        ("Architecture", "amd64"),
+        ("Architecture", arch.name()),
         // Debian wants an address.
         (
             "Maintainer",
@@ -123,14 +128,14 @@ mod tests {
             version: String::from("1.2.3"),
             time: 0,
         };
-        let control = control(&files, &release).unwrap();
+        let control = control(&files, Arch::Arm64, &release).unwrap();
         let text = |name: &str| String::from_utf8(control[name].1.clone()).unwrap();
         assert_eq!(text("conffiles"), "/etc/default/x\n");
         assert_eq!(
             text("md5sums").lines().next(),
             Some("c4ca4238a0b923820dcc509a6f75849b  etc/default/x")
         );
-        assert!(text("control").contains("\nVersion: 1.2.3\n"));
+        assert!(text("control").contains("\nVersion: 1.2.3\nArchitecture: arm64\n"));
         assert!(text("control").contains("\nInstalled-Size: 2\n"));
         // One line of a summary, and no empty line in the description.
         let (_, description) = text("control")

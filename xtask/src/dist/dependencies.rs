@@ -10,6 +10,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use super::binary;
+use crate::arch::Arch;
 use crate::cargo::{cargo, root};
 
 /// A crate, and what it is made of in turn.
@@ -39,11 +40,15 @@ impl Crate {
 
 /// (workspace member, target): what it is made of is what is looked for.
 pub(super) type Part = (&'static str, &'static str);
-pub(super) const TRACER: [Part; 2] = [
-    ("node-tracer", binary::TARGET),
-    ("node-tracer-ebpf", "bpfel-unknown-none"),
-];
-pub(super) const PLUGIN: [Part; 1] = [(binary::PLUGIN.package, binary::TARGET)];
+pub(super) const fn tracer(arch: Arch) -> [Part; 2] {
+    [
+        (binary::TRACER.package, arch.target()),
+        ("node-tracer-ebpf", "bpfel-unknown-none"),
+    ]
+}
+pub(super) const fn plugin(arch: Arch) -> [Part; 1] {
+    [(binary::PLUGIN.package, arch.target())]
+}
 
 /// All of them by ID, the workspace's own too.
 pub(super) fn of(parts: &[Part]) -> anyhow::Result<BTreeMap<String, Crate>> {
@@ -195,7 +200,7 @@ mod tests {
 
     #[test]
     fn the_binary_is_made_of_libraries_for_both_sides_and_of_no_tools() {
-        let all = of(&TRACER).unwrap();
+        let all = of(&tracer(Arch::HOST)).unwrap();
         let names: BTreeSet<&str> = all.values().map(|one| one.name.as_str()).collect();
         for name in [
             "node-tracer",

@@ -78,10 +78,11 @@ fn licences(folder: &Path) -> anyhow::Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch::Arch;
 
     #[test]
     fn each_library_is_named_and_each_text_is_there_once() {
-        let text = text("node-tracer", &dependencies::TRACER).unwrap();
+        let text = text("node-tracer", &dependencies::tracer(Arch::HOST)).unwrap();
         assert!(text.contains("\n  aya 0.14.0: MIT OR Apache-2.0\n"));
         assert!(!text.contains("\n  xtask "), "a tool");
         let grant = "Permission is hereby granted, free of charge";

@@ -1,5 +1,6 @@
 //! The kubectl plugin: its archive, and the manifest by which krew installs it.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use anyhow::{Context as _, ensure};
@@ -8,21 +9,23 @@ use super::archive::{FILE, PROGRAM, Tree, gzip, tar};
 use super::binary::PLUGIN;
 use super::contents::source;
 use super::{Release, dependencies, notices, sha256};
+use crate::arch::Arch;
 use crate::cargo;
 
-/// krew's manifest, below `node-tracer/packaging`, with VERSION and SHA256 to be
-/// filled in.
+/// krew's manifest, below `node-tracer/packaging`, with VERSION to be filled in,
+/// and ARCH and SHA256 for each architecture, of which there is a platform.
 pub(super) const MANIFEST: &str = "krew/node-tracer.yaml";
 
 /// The archive's file name, as krew's manifest has it.
-pub(super) fn name(release: &Release) -> String {
-    format!("{}-{}-linux-amd64.tar.gz", PLUGIN.name, release.version)
+pub(super) fn name(arch: Arch, release: &Release) -> String {
+    let (version, arch) = (&release.version, arch.name());
+    format!("{}-{version}-linux-{arch}.tar.gz", PLUGIN.name)
 }
 
 /// The program and its licences.
-pub(super) fn archive(binary: &[u8], release: &Release) -> anyhow::Result<Vec<u8>> {
+pub(super) fn archive(binary: &[u8], arch: Arch, release: &Release) -> anyhow::Result<Vec<u8>> {
     let licence = fs::read(cargo::root().join("LICENSE")).context("LICENSE")?;
-    let others = notices::text(PLUGIN.name, &dependencies::PLUGIN)?;
+    let others = notices::text(PLUGIN.name, &dependencies::plugin(arch))?;
     let tree = Tree::from([
         (PLUGIN.name.to_owned(), (PROGRAM, binary.to_vec())),
         (String::from("LICENSE"), (FILE, licence)),
@@ -31,13 +34,28 @@ pub(super) fn archive(binary: &[u8], release: &Release) -> anyhow::Result<Vec<u8
     gzip(&tar(&tree, "", release.time)?)
 }
 
-/// What krew installs this archive by.
-pub(super) fn manifest(archive: &[u8], release: &Release) -> anyhow::Result<Vec<u8>> {
+/// What krew installs these archives by.
+pub(super) fn manifest(
+    archives: &BTreeMap<Arch, Vec<u8>>,
+    release: &Release,
+) -> anyhow::Result<Vec<u8>> {
+    const PLATFORMS: &str = "  platforms:\n";
     let text = String::from_utf8(source(MANIFEST)?).context(MANIFEST)?;
-    let filled = text
-        .replace("VERSION", &release.version)
-        .replace("SHA256", &sha256(archive));
-    ensure!(filled.contains(&name(release)), "{MANIFEST}: another name");
+    let (head, platform) = text.split_once(PLATFORMS).context(MANIFEST)?;
+    let platforms = archives.iter().map(|(arch, archive)| {
+        platform
+            .replace("ARCH", arch.name())
+            .replace("SHA256", &sha256(archive))
+    });
+    let platforms: String = platforms.collect();
+    let filled = [head, PLATFORMS, &platforms].concat();
+    let filled = filled.replace("VERSION", &release.version);
+    for arch in archives.keys() {
+        ensure!(
+            filled.contains(&name(*arch, release)),
+            "{MANIFEST}: another name"
+        );
+    }
     Ok(filled.into_bytes())
 }
 
@@ -51,11 +69,17 @@ mod tests {
             version: String::from("1.2.3"),
             time: 0,
         };
-        let text = String::from_utf8(manifest(b"x", &release).unwrap()).unwrap();
-        let url = format!("/releases/download/v1.2.3/{}\n", name(&release));
-        let sum = format!("\n      sha256: {}\n", sha256(b"x"));
-        for part in [&url, &sum, "\n  version: v1.2.3\n"] {
-            assert_eq!(text.matches(part).count(), 1, "{part} in {text}");
+        let archives = Arch::ALL.map(|arch| (arch, arch.name().as_bytes().to_vec()));
+        let archives = BTreeMap::from(archives);
+        let text = String::from_utf8(manifest(&archives, &release).unwrap()).unwrap();
+        let mut parts = vec![String::from("\n  version: v1.2.3\n")];
+        for (arch, archive) in &archives {
+            let url = format!("/releases/download/v1.2.3/{}\n", name(*arch, &release));
+            parts.push(format!("{url}      sha256: {}\n", sha256(archive)));
+            parts.push(format!("\n          arch: {}\n", arch.name()));
+        }
+        for part in parts {
+            assert_eq!(text.matches(&part).count(), 1, "{part} in {text}");
         }
         // krew prints the first in one line of a table.
         let short = text.split("shortDescription: ").nth(1).unwrap();

@@ -5,9 +5,10 @@ use serde_json::{Value, json};
 
 use super::dependencies::{self, Crate};
 use super::{Release, sha256};
+use crate::arch::Arch;
 
-pub(super) fn document(binary: &[u8], release: &Release) -> anyhow::Result<Vec<u8>> {
-    let crates = dependencies::of(&dependencies::TRACER)?;
+pub(super) fn document(binary: &[u8], arch: Arch, release: &Release) -> anyhow::Result<Vec<u8>> {
+    let crates = dependencies::of(&dependencies::tracer(arch))?;
     let tool = |name: &str, version: &str| json!({ "type": "application", "name": name, "version": version });
     // Under the version that is released.
     let own = crates.values().find(|one| one.name == "node-tracer");
@@ -85,7 +86,7 @@ mod tests {
             version: String::from("1.2.3"),
             time: 1_700_000_000,
         };
-        let document = document(b"x", &release).unwrap();
+        let document = document(b"x", Arch::HOST, &release).unwrap();
         let document: Value = serde_json::from_slice(&document).unwrap();
         let main = &document["metadata"]["component"];
         assert_eq!(main["name"], "node-tracer");

@@ -12,10 +12,11 @@ use std::process::Command;
 use anyhow::Context as _;
 use node_tracer_tests::stage::Need;
 
-use super::kernel::{KEYS, Mirror, remake, run};
+use crate::apt::{KEYS, Mirror, remake, run};
+use crate::arch::Arch;
 
 /// The suite of the node's packages, whatever its kernel is of.
-const SUITE: &str = "trixie";
+pub(super) const SUITE: &str = "trixie";
 /// With what they depend on, and what debootstrap's smallest variant has.
 const PACKAGES: [&str; 11] = [
     "systemd",
@@ -72,7 +73,7 @@ pub(crate) fn forget(cache: &Path) {
 }
 
 /// Makes it in `cache`, unless it is there.
-pub(crate) fn bring(cache: &Path, mirror: Option<&str>) -> anyhow::Result<PathBuf> {
+pub(crate) fn bring(arch: Arch, cache: &Path, mirror: Option<&str>) -> anyhow::Result<PathBuf> {
     let folder = folder(cache);
     let (image, made_by) = (folder.join("disk"), folder.join("recipe"));
     if image.is_file() && fs::read_to_string(&made_by).is_ok_and(|text| text == recipe()) {
@@ -81,6 +82,11 @@ pub(crate) fn bring(cache: &Path, mirror: Option<&str>) -> anyhow::Result<PathBu
     anyhow::ensure!(
         Need::Root.missing().is_none(),
         "to make the node's disk takes root: run cargo xtask vm --suite node once with sudo -E"
+    );
+    anyhow::ensure!(
+        arch == Arch::HOST,
+        "its packages are set up by running them, which this machine cannot do for {}",
+        arch.name()
     );
     println!("vm: making the node's disk of Debian's packages (two minutes)");
     let mirror = Mirror::find(mirror)?;
@@ -95,7 +101,8 @@ pub(crate) fn bring(cache: &Path, mirror: Option<&str>) -> anyhow::Result<PathBu
         .arg(SCRIPT.replace("SIZE", SIZE))
         .arg("disk")
         .args([&tree, &next])
-        .args(["--variant=minbase", "--arch=amd64"])
+        .arg("--variant=minbase")
+        .arg(format!("--arch={}", arch.name()))
         .arg(format!("--include={}", PACKAGES.join(",")))
         .arg(format!("--keyring={KEYS}"))
         .arg(SUITE)

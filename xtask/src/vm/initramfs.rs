@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::Context as _;
+
+use super::tools::Tools;
 
 const FOLDER: u32 = 0o040_755;
 const FILE: u32 = 0o100_000;
@@ -84,7 +85,7 @@ impl Archive {
         self.entry(path, LINK, target.as_bytes());
     }
 
-    /// A copy of a file of this machine.
+    /// A copy of a file.
     pub(crate) fn copy(&mut self, from: &Path, to: &Path) -> anyhow::Result<()> {
         let content = fs::read(from).with_context(|| from.display().to_string())?;
         let mode = fs::metadata(from)?.permissions().mode() & 0o777;
@@ -92,18 +93,12 @@ impl Archive {
         Ok(())
     }
 
-    /// A program of this machine, with the libraries that it is linked to.
-    pub(crate) fn program(&mut self, from: &Path, to: &Path) -> anyhow::Result<()> {
+    /// A program of others, with the libraries that it is linked to.
+    pub(crate) fn program(&mut self, tools: &Tools, from: &Path, to: &Path) -> anyhow::Result<()> {
         self.copy(from, to)?;
-        // Of one that is linked to none it says so, and fails.
-        let listed = Command::new("ldd")
-            .arg(from)
-            .output()
-            .context("start ldd")?;
-        for library in libraries(&String::from_utf8_lossy(&listed.stdout)) {
-            let library = PathBuf::from(library);
-            if !self.made.contains(&library) {
-                self.copy(&library, &library)?;
+        for (from, to) in tools.libraries(from)? {
+            if !self.made.contains(&to) {
+                self.copy(&from, &to)?;
             }
         }
         Ok(())
@@ -114,14 +109,6 @@ impl Archive {
         self.entry(Path::new("TRAILER!!!"), 0, &[]);
         fs::write(path, &self.bytes).with_context(|| path.display().to_string())
     }
-}
-
-/// Paths in the output of ldd.
-fn libraries(listed: &str) -> Vec<&str> {
-    listed
-        .lines()
-        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')))
-        .collect()
 }
 
 #[cfg(test)]
@@ -140,12 +127,5 @@ mod tests {
         assert_eq!(&text[second + 54..second + 62], "00000005");
         assert_eq!(&text[second + 94..second + 102], "00000004");
         assert_eq!(&text[second + 110..second + 121], "a/b\0\0\x0012345");
-    }
-
-    #[test]
-    fn libraries_are_found_with_and_without_an_arrow() {
-        let listed =
-            "\tlinux-vdso.so.1 (0x0)\n\tlibc.so.6 => /lib/libc.so.6 (0x1)\n\t/lib64/ld.so (0x2)\n";
-        assert_eq!(libraries(listed), ["/lib/libc.so.6", "/lib64/ld.so"]);
     }
 }

@@ -3,17 +3,18 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use node_tracer_tests::cni;
-use node_tracer_tests::stage::in_path;
 
 use super::initramfs::Archive;
 use super::modules::Modules;
 use super::suite::Suite;
-use crate::{cargo, dist, setup};
+use super::tools::Tools;
+use crate::arch::Arch;
+use crate::{cargo, dist};
 
 /// What is built for the guests.
 #[derive(Debug)]
 pub(crate) struct Programs {
+    arch: Arch,
     tracer: PathBuf,
     guest: PathBuf,
 }
@@ -21,13 +22,14 @@ pub(crate) struct Programs {
 impl Programs {
     /// Builds both. A tracer that `NODE_TRACER_BIN` names, a released one say,
     /// is taken as it is; the guests have no C library for it.
-    pub(crate) fn build() -> anyhow::Result<Self> {
+    pub(crate) fn build(arch: Arch) -> anyhow::Result<Self> {
         let args = |package: &'static str, name: &'static str| {
-            let profile = ["--profile", "guest", "--target", setup::GUESTS];
+            let profile = ["--profile", "guest", "--target", arch.target()];
             [&profile[..], &["--package", package, "--bin", name]].concat()
         };
         let guest = "node-tracer-guest";
         Ok(Self {
+            arch,
             tracer: cargo::build_tracer(&args("node-tracer", "node-tracer"))?,
             guest: cargo::build(&args("node-tracer-tests", guest), guest)?,
         })
@@ -37,6 +39,7 @@ impl Programs {
 /// The guest's file system.
 pub(crate) fn pack(
     programs: &Programs,
+    tools: &Tools,
     modules: &Modules,
     suite: Suite,
 ) -> anyhow::Result<Archive> {
@@ -52,22 +55,23 @@ pub(crate) fn pack(
         archive.file(Path::new(&path), 0o644, &module.content);
     }
     if suite.has_disk() {
-        let package = dist::debian_package(&programs.tracer)?;
+        let package = dist::debian_package(&programs.tracer, programs.arch)?;
         archive.file(Path::new("/node-tracer.deb"), 0o644, &package);
         return Ok(archive);
     }
-    let ip = in_path("ip").context("no ip (Debian: iproute2); cargo xtask setup brings it")?;
-    archive.program(&ip, Path::new("/bin/ip"))?;
-    let busybox = in_path("busybox").context("no busybox (Debian: busybox-static)")?;
-    archive.program(&busybox, Path::new("/bin/busybox"))?;
+    for (name, package) in [("ip", "iproute2"), ("busybox", "busybox-static")] {
+        let missing = || format!("no {name} (Debian: {package}); cargo xtask setup brings it");
+        let from = tools.program(name).with_context(missing)?;
+        archive.program(tools, &from, &Path::new("/bin").join(name))?;
+    }
     for applet in ["sh", "cat", "ls", "stat", "true", "unshare"] {
         archive.link(Path::new(&format!("/bin/{applet}")), "busybox");
     }
     archive.link(Path::new("/opt/cni/bin/nt-plugin"), "/init");
-    if let Some(folder) = cni::folder() {
+    if let Some(folder) = tools.plugins() {
         for plugin in ["bridge", "host-local", "loopback"] {
             let to = Path::new("/usr/lib/cni").join(plugin);
-            archive.program(&folder.join(plugin), &to)?;
+            archive.program(tools, &folder.join(plugin), &to)?;
         }
     }
     Ok(archive)

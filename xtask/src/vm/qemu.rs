@@ -18,8 +18,13 @@ use serde_json::Value;
 
 use super::kernel::Kernel;
 use super::suite::Boot;
+use crate::arch::Arch;
 
-pub(crate) const PROGRAM: &str = "qemu-system-x86_64";
+/// The program for it.
+pub(crate) fn program(arch: Arch) -> String {
+    format!("qemu-system-{}", arch.machine())
+}
+
 /// The longest that a guest may be silent, and may take: more than it waits for
 /// anything itself, so that it can say what it has waited for.
 const SILENCE: Duration = Duration::from_secs(10 * 60);
@@ -38,12 +43,32 @@ pub(crate) enum GuestEnd {
     },
 }
 
-/// How a guest's processor is made.
-pub(crate) type Machine = [&'static str; 4];
+/// What a guest is, as machine and processor: virtualised or emulated.
+fn machine(arch: Arch, kvm: bool) -> &'static [&'static str] {
+    match (arch, kvm) {
+        // With cmpxchg16b emulated, kernels crash under tracing.
+        (Arch::Amd64, false) => &["-accel", "tcg,thread=multi", "-cpu", "max,-cx16"],
+        (Arch::Amd64, true) => &["-accel", "kvm", "-cpu", "host"],
+        // A processor of servers; the largest has much that takes long to emulate.
+        (Arch::Arm64, false) => &[
+            "-machine",
+            "virt",
+            "-accel",
+            "tcg,thread=multi",
+            "-cpu",
+            "neoverse-n1",
+        ],
+        (Arch::Arm64, true) => &["-machine", "virt", "-accel", "kvm", "-cpu", "host"],
+    }
+}
 
-/// Emulated. With cmpxchg16b emulated, kernels crash under tracing.
-pub(crate) const TCG: Machine = ["-accel", "tcg,thread=multi", "-cpu", "max,-cx16"];
-pub(crate) const KVM: Machine = ["-accel", "kvm", "-cpu", "host"];
+/// What its serial lines are called there.
+fn serial(arch: Arch) -> &'static str {
+    match arch {
+        Arch::Amd64 => "ttyS",
+        Arch::Arm64 => "ttyAMA",
+    }
+}
 
 /// What a guest is started from, and where its console goes.
 #[derive(Debug)]
@@ -58,17 +83,18 @@ pub(crate) struct Files<'a> {
 pub(crate) fn command(
     kernel: &Kernel,
     boot: &Boot,
-    machine: &Machine,
+    kvm: bool,
     files: &Files<'_>,
     tests: &[String],
 ) -> Command {
+    let serial = serial(kernel.arch);
     let mut append = format!(
-        "console=ttyS0 panic=-1 oops=panic nt.suite={} nt.tests={} {}",
+        "console={serial}0 panic=-1 oops=panic nt.line=/dev/{serial}1 nt.suite={} nt.tests={} {}",
         boot.suite.name(),
         tests.join(","),
         boot.append,
     );
-    let mut command = Command::new(PROGRAM);
+    let mut command = Command::new(program(kernel.arch));
     if let Some(disk) = files.disk {
         append.push_str(" nt.disk=/dev/vda");
         command.arg("-drive").arg(format!(
@@ -78,7 +104,7 @@ pub(crate) fn command(
         ));
     }
     command
-        .args(machine)
+        .args(machine(kernel.arch, kvm))
         .args(["-smp", "1", "-m"])
         .arg(boot.suite.memory().to_string())
         .args(["-nodefaults", "-display", "none", "-no-reboot"])
@@ -104,7 +130,7 @@ pub(crate) fn run(
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .with_context(|| format!("start {PROGRAM}; cargo xtask setup brings it"))?,
+            .context("start QEMU; cargo xtask setup brings it")?,
     );
     let reports = BufReader::new(guest.0.stdout.take().context("no pipe")?);
     let (send, lines) = mpsc::channel();

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use crate::guest::release;
 use crate::rights::{
     BPF, Capability, DAC_READ_SEARCH, DOCUMENTED, KEPT, NET_ADMIN, PERFMON, Rights, SYS_ADMIN,
     SYS_PTRACE, SYS_RESOURCE, SYSLOG, mask, without,
@@ -102,17 +103,6 @@ impl Case {
         let missing = self.without.unwrap_or_default();
         missing.contains(&SYSLOG) || self.sysctls.iter().any(|(name, _)| name.contains("kptr"))
     }
-}
-
-/// The kernel's version: what a kernel asks for cannot always be asked of it
-/// without the answer that is to be tested.
-fn release() -> (u32, u32) {
-    let text = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut numbers = text.split(['.', '-']).filter_map(|part| part.parse().ok());
-    (
-        numbers.next().unwrap_or_default(),
-        numbers.next().unwrap_or_default(),
-    )
 }
 
 /// Whether this boot was to be locked down.

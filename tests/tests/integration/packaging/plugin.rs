@@ -1,9 +1,11 @@
 //! The kubectl plugin's archive and krew's manifest, as released.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
+use node_tracer_tests::containerd::image::architecture;
 use node_tracer_tests::kube::clients;
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::stage::Need;
@@ -11,15 +13,19 @@ use node_tracer_tests::test;
 
 use super::{released, run, said};
 
-const ARCHIVE: &str = "-linux-amd64.tar.gz";
 const PLUGIN: &str = "kubectl-node_tracer";
+
+/// The plugin for this machine.
+fn archive() -> anyhow::Result<PathBuf> {
+    released(&format!("-linux-{}.tar.gz", architecture()?))
+}
 
 test!(
     apart & [Need::Packages, Need::Program("sha256sum", "coreutils")],
     krew_manifest_names_the_released_archive_by_its_sum
 );
 fn krew_manifest_names_the_released_archive_by_its_sum() -> anyhow::Result<()> {
-    let archive = released(ARCHIVE)?;
+    let archive = archive()?;
     let manifest = fs::read_to_string(released("-krew.yaml")?)?;
     let value = |key: &str| {
         let mut lines = manifest.lines().map(str::trim);
@@ -47,7 +53,7 @@ test!(
 );
 fn kubectl_old_and_new_starts_the_released_plugin() -> anyhow::Result<()> {
     let folder = Scratch::create()?;
-    let archive = released(ARCHIVE)?;
+    let archive = archive()?;
     run(Command::new("tar")
         .args(["-xzf"])
         .arg(&archive)

@@ -23,7 +23,7 @@ pub fn folded(stack: &[String]) -> String {
 
 /// Whether a function is at the end of every sleeping task's stack.
 fn is_common(function: &str) -> bool {
-    const COMMON: [&str; 12] = [
+    const COMMON: [&str; 11] = [
         "__schedule",
         "schedule",
         "io_schedule",
@@ -33,11 +33,10 @@ fn is_common(function: &str) -> bool {
         "do_syscall_64",
         "x64_sys_call",
         "do_el0_svc",
-        "el0_svc",
         "invoke_syscall",
         "ret_from_fork",
     ];
-    const BEGINNINGS: [&str; 3] = ["entry_SYSCALL", "el0t_64_sync", "ret_from_fork"];
+    const BEGINNINGS: [&str; 3] = ["entry_SYSCALL", "el0", "ret_from_fork"];
     COMMON.contains(&function) || BEGINNINGS.iter().any(|one| function.starts_with(one))
 }
 
@@ -63,6 +62,17 @@ mod tests {
             "entry_SYSCALL_64",
         ];
         assert_eq!(folded(&stack(&frames)), "a < b … 4 more");
+        let frames = [
+            "a",
+            "__arm64_sys_read",
+            "invoke_syscall",
+            "el0_svc_common.constprop.0",
+            "do_el0_svc",
+            "el0_svc",
+            "el0t_64_sync_handler",
+            "el0t_64_sync",
+        ];
+        assert_eq!(folded(&stack(&frames)), "a < __arm64_sys_read … 6 more");
         assert_eq!(folded(&stack(&["a", "b"])), "a < b");
         let deep = ["1", "2", "3", "4", "5", "6", "7", "8"];
         assert_eq!(folded(&stack(&deep)), "1 < 2 < 3 < 4 < 5 < 6 … 2 more");

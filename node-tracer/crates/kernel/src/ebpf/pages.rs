@@ -45,8 +45,17 @@ pub(super) enum PagesError {
     NotFound,
 }
 
-/// Places that are tried: as many as a machine with 4 TiB has.
-const PLACES: u32 = 4096;
+/// How much memory a machine has at most for its places to be all tried.
+const MEMORY: u64 = 4 << 40;
+
+/// What the kernel maps its memory at a multiple of, by the size of its pages: on
+/// x86-64 `PUD_SIZE`, on arm64 `ARM64_MEMSTART_ALIGN`.
+fn step(page_bytes: u64) -> u64 {
+    match page_bytes {
+        0x1_0000 => 512 << 20,
+        _ => 1 << 30,
+    }
+}
 
 /// A page of memory of one's own.
 struct Page {
@@ -141,17 +150,20 @@ impl Probes {
         let page = Page::new(&content)?;
         let (read, write) = pipe()?;
         page.lay_into(&write)?;
+        let step = step(page.bytes as u64);
+        let places = (MEMORY / step) as u32;
         self.set_pages(PageProbe {
-            places: PLACES,
+            places,
             fd: u32::try_from(read.as_raw_fd()).unwrap_or(u32::MAX),
             // After it was put there: what is in a pipe is not moved.
             frame: page.frame()?,
             page_bytes: page.bytes as u64,
+            step,
             pattern: content,
             ..PageProbe::default()
         })?;
         // Some places at each task; a run goes by all tasks once.
-        let mut left = PLACES;
+        let mut left = places;
         loop {
             self.run("page_probe")?;
             let PageProbe { direct, places, .. } = self.pages()?;
@@ -205,5 +217,19 @@ fn failed(call: &'static str) -> PagesError {
     PagesError::Call {
         call,
         source: io::Error::last_os_error(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_places_are_tried_some_at_a_time_whatever_the_pages() {
+        for (page, places) in [(4 << 10, 4096), (16 << 10, 4096), (64 << 10, 8192)] {
+            assert_eq!(MEMORY / step(page), places, "pages of {page}");
+            // The program takes them by 16.
+            assert_eq!(places % 16, 0);
+        }
     }
 }

@@ -128,7 +128,7 @@ pub enum Obstacle {
     /// The symbol table is not readable.
     #[error("the kernel's symbol table (/proc/kallsyms) is not readable")]
     NoSymbols,
-    /// Loading an fentry program failed.
+    /// Loading an fentry program, or linking it, failed.
     #[error("fentry refused by the kernel")]
     NoFentry,
     /// Loading an fentry program was not tried.

@@ -330,16 +330,22 @@ fn attach(ebpf: &mut Ebpf, btf: &AyaBtf, facts: &mut Facts, limit: Option<Mechan
             if attached.contains(&program) {
                 continue;
             }
-            let result = match ebpf.program_mut(program) {
-                Some(loaded) => {
-                    load_and_attach(loaded, kind, btf).map_err(|error| describe(&error))
-                }
-                None => Err(String::from("it is not in the object")),
+            let Some(loaded) = ebpf.program_mut(program) else {
+                let reason = String::from("it is not in the object");
+                facts.refused.insert(program, reason);
+                continue 'plan;
             };
-            match result {
+            match load_and_attach(loaded, kind, btf) {
                 Ok(()) => attached.push(program),
-                Err(reason) => {
-                    facts.refused.insert(program, reason);
+                Err(error) => {
+                    match kind {
+                        AttachKind::Fentry(_) | AttachKind::Fexit(_) if never_works(&error) => {
+                            facts.fentry = Some(false);
+                        }
+                        _ => {
+                            facts.refused.insert(program, describe(&error));
+                        }
+                    }
                     continue 'plan;
                 }
             }
@@ -418,6 +424,15 @@ fn load_and_attach(
     Ok(())
 }
 
+/// Whether the kernel says that it cannot do this at all: before Linux 6.4, arm64
+/// loads fentry programs and does not link them to functions.
+fn never_works(error: &ProgramError) -> bool {
+    /// In the kernel alone, so no library has it.
+    const ENOTSUPP: i32 = 524;
+    matches!(error, ProgramError::SyscallError(error)
+        if error.io_error.raw_os_error() == Some(ENOTSUPP))
+}
+
 /// One line: what the kernel said, without the verifier's whole log.
 fn describe(error: &ProgramError) -> String {
     match error {
@@ -494,4 +509,24 @@ pub enum ProbeError {
         #[source]
         source: MapError,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use aya::sys::SyscallError;
+
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_never_does_is_told_from_what_it_refuses_now() {
+        let refused = |number| {
+            ProgramError::SyscallError(SyscallError {
+                call: "bpf_raw_tracepoint_open",
+                io_error: io::Error::from_raw_os_error(number),
+            })
+        };
+        assert!(never_works(&refused(524)));
+        assert!(!never_works(&refused(libc::EPERM)));
+        assert!(!never_works(&ProgramError::AlreadyLoaded));
+    }
 }

@@ -10,7 +10,10 @@
 use std::{
     fs::File,
     io::{self, Read as _, Write as _},
-    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+    os::{
+        fd::{AsFd as _, AsRawFd as _, OwnedFd},
+        unix::fs::MetadataExt as _,
+    },
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -179,8 +182,8 @@ impl LockedStore {
             Err(Errno::NOENT) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let stat = fstat(&file)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        let stat = file.metadata()?;
+        if !stat.is_file() {
             return Err(other());
         }
         let mut content = Vec::new();
@@ -191,14 +194,14 @@ impl LockedStore {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         Ok(Some(Exact {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            modified: moment(stat.st_mtime, stat.st_mtime_nsec),
-            changed: moment(stat.st_ctime, stat.st_ctime_nsec),
-            links: stat.st_nlink,
-            mode: stat.st_mode & 0o7777,
-            uid: stat.st_uid,
-            gid: stat.st_gid,
+            device: stat.dev(),
+            inode: stat.ino(),
+            modified: Timestamp::from_parts(stat.mtime(), stat.mtime_nsec()),
+            changed: Timestamp::from_parts(stat.ctime(), stat.ctime_nsec()),
+            links: stat.nlink(),
+            mode: stat.mode() & 0o7777,
+            uid: stat.uid(),
+            gid: stat.gid(),
             fixed: is_fixed(&file),
             content,
         }))
@@ -285,10 +288,6 @@ fn is_fixed(file: &File) -> bool {
     let found = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
     let fixed = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
     found.is_ok_and(|found| found.stx_attributes.intersects(fixed))
-}
-
-fn moment(seconds: i64, nanos: impl TryInto<i64>) -> Timestamp {
-    Timestamp::from_parts(seconds, nanos.try_into().unwrap_or(0))
 }
 
 #[cfg(test)]
