@@ -149,6 +149,8 @@ pub(crate) struct Scan {
     before: Differences,
     /// Every look has gone through all that can lead to a namespace.
     pub(crate) nets_whole: bool,
+    /// Network namespaces of which the last look has told all addresses.
+    pub(crate) read: BTreeSet<u32>,
 }
 
 /// Adds what another look has to say of what is unknown.
@@ -201,6 +203,7 @@ impl Scan {
             recorder,
             before: Differences::default(),
             nets_whole: true,
+            read: BTreeSet::new(),
         })
     }
 
@@ -289,6 +292,7 @@ impl Scan {
     fn take(&mut self, looked: Snapshot) -> anyhow::Result<Vec<CoverageItem>> {
         let gone = self.before.next(&looked);
         self.nets_whole &= looked.nets_whole;
+        self.read.clone_from(&looked.read);
         for event in gone.iter().chain(&looked.events) {
             self.reservations.learn(event);
             self.apply(event)?;

@@ -29,6 +29,7 @@ use crate::{
 use event::{
     Event, Netns, Network, What, fault,
     record::{CoverageItem, NO_RUNTIME},
+    wording::plural::counted,
 };
 use kernel::live::{AllNets, ListedNetns};
 use node::{
@@ -67,6 +68,8 @@ pub(crate) struct Snapshot {
     pub(crate) items: Vec<CoverageItem>,
     /// Inodes of all network namespaces that there are, read or not.
     pub(crate) seen: BTreeSet<u32>,
+    /// Those of which all addresses are told.
+    pub(crate) read: BTreeSet<u32>,
     /// There are no others.
     pub(crate) nets_whole: bool,
     /// All stuck tasks are told.
@@ -270,14 +273,20 @@ impl<'a> NodeReader<'a> {
                 .push(answers::not_all_netns(&found.nets_missed));
         }
         looked.seen = found.seen;
+        looked.read = &found.read - &found.cut;
         looked.nets_whole = found.nets_whole;
         looked.stalls_whole = found.stalls_whole;
         self.unseen_nets(looked)?;
+        let cut = found.cut.difference(&looked.read).count();
+        if cut > 0 {
+            let missed = format!("{} with more than is kept", counted(cut, "namespace"));
+            looked.events.push(answers::not_all_netns(&[missed]));
+        }
         Ok(found.shims)
     }
 
     /// Those on the kernel's list that are not being taken down, and not among these.
-    fn listed_nets(&self, seen: &BTreeSet<u32>) -> Vec<ListedNetns> {
+    fn listed_nets(&self, read: &BTreeSet<u32>) -> Vec<ListedNetns> {
         let mut list = self.nets.borrow_mut();
         *list = match std::mem::take(&mut *list) {
             KernelsList::Loading(loading) => match loading.join() {
@@ -289,28 +298,30 @@ impl<'a> NodeReader<'a> {
         let KernelsList::Loaded(nets) = &mut *list else {
             return Vec::new();
         };
-        let others = nets.others(seen).unwrap_or_else(|error| {
+        let others = nets.others(read).unwrap_or_else(|error| {
             tracing::debug!("the kernel's list of namespaces: {}", fault::chain(&error));
             Vec::new()
         });
         others.into_iter().filter(|each| !each.ends).collect()
     }
 
-    /// Tells of namespaces that were not found. What has just come into being is
-    /// found by then.
+    /// Tells of namespaces that were not read, or not whole, though something may
+    /// have led there. What has just come into being is read by then.
     fn unseen_nets(&self, looked: &mut Snapshot) -> anyhow::Result<()> {
-        let first = self.listed_nets(&looked.seen);
+        let first = self.listed_nets(&looked.read);
         if first.is_empty() {
             return Ok(());
         }
-        let again = survey::survey(
-            &self.procfs,
-            self.config.stall_threshold,
-            self.asked,
-            self.listener(),
-        )?;
-        let seen = looked.seen.union(&again.seen).copied().collect();
-        let second = self.listed_nets(&seen);
+        let read = {
+            let again = survey::survey(
+                &self.procfs,
+                self.config.stall_threshold,
+                self.asked,
+                self.listener(),
+            )?;
+            &looked.read | &(&again.read - &again.cut)
+        };
+        let second = self.listed_nets(&read);
         let time = sys::clock::now();
         let users = self.procfs.host_users();
         let earlier: HashMap<u32, &ListedNetns> =
@@ -325,15 +336,27 @@ impl<'a> NodeReader<'a> {
             looked.nets_whole = false;
             looked.events.push(answers::not_all_netns(&[missed]));
         }
+        let found = looked.events.iter().filter_map(|event| match event.what {
+            What::NetnsFound { netns, .. } => Some((netns.inode, netns)),
+            _ => None,
+        });
+        let found: HashMap<u32, Netns> = found.collect();
         for listed in unseen.into_iter().take(MAX_UNSEEN) {
-            let netns = listed.netns;
-            looked.seen.insert(netns.inode);
-            let mut told = vec![What::NetnsFound {
-                netns,
-                host: false,
-                node: false,
-                user_ns: listed.user_ns.and_then(|user_ns| users.other(user_ns)),
-            }];
+            let inode = listed.netns.inode;
+            looked.seen.insert(inode);
+            if !listed.cut {
+                looked.read.insert(inode);
+            }
+            let netns = found.get(&inode).copied().unwrap_or(listed.netns);
+            let mut told = Vec::new();
+            if !found.contains_key(&inode) {
+                told.push(What::NetnsFound {
+                    netns,
+                    host: false,
+                    node: false,
+                    user_ns: listed.user_ns.and_then(|user_ns| users.other(user_ns)),
+                });
+            }
             let addresses = listed.addresses.into_iter();
             told.extend(addresses.map(|address| What::AddressAdded {
                 netns,

@@ -136,7 +136,7 @@ impl Observer {
             Depth::Whole => scan.look(looker)?,
             Depth::Once | Depth::Locked => scan.look_once(looker)?,
         };
-        let unseen = self.unseen(scan.looks.engine().model());
+        let unseen = self.unseen(&scan.read);
         if let Err(why) = &unseen {
             items.push(CoverageItem {
                 signal: LIST.to_owned(),
@@ -172,16 +172,10 @@ impl Observer {
         Ok(observation)
     }
 
-    /// Namespaces on the kernel's list that the look has not found.
-    fn unseen(&mut self, model: &Model) -> Result<Vec<ListedNetns>, String> {
+    /// Namespaces on the kernel's list that the look has not read whole.
+    fn unseen(&mut self, read: &BTreeSet<u32>) -> Result<Vec<ListedNetns>, String> {
         let nets = self.nets.as_mut().map_err(|why| why.clone())?;
-        let seen: BTreeSet<u32> = model
-            .netns
-            .live()
-            .filter(|entry| entry.wiring.is_some())
-            .map(|entry| entry.id.inode)
-            .collect();
-        nets.others(&seen).map_err(|error| fault::chain(&error))
+        nets.others(read).map_err(|error| fault::chain(&error))
     }
 }
 

@@ -215,8 +215,9 @@ pub struct Visit {
     pub neighbours: Vec<Neighbour>,
     /// Where it sends packets.
     pub forwarding: Forwarding,
-    /// There is more of something than is kept; what [`Forwarding`] lacks it
-    /// says itself.
+    /// There are more addresses than are kept.
+    pub addresses_cut: bool,
+    /// There is more of something else; what [`Forwarding`] lacks it says itself.
     pub cut: bool,
 }
 
@@ -237,8 +238,8 @@ impl Visit {
             true => FEW_OF_USERS,
             false => FEW,
         };
-        self.cut |= room.fit(&mut self.addresses, few)
-            | room.fit(&mut self.devices, few)
+        self.addresses_cut |= room.fit(&mut self.addresses, few);
+        self.cut |= room.fit(&mut self.devices, few)
             | room.fit(&mut self.routes, few)
             | room.fit(&mut self.neighbours, few);
         // Most have what every namespace has: only what is entered matters.
@@ -325,7 +326,7 @@ pub fn addresses(
         Ok(Snapshot {
             inode: netns.inode,
             user_ns,
-            cut: contents.cut,
+            cut: contents.addresses_cut || contents.cut,
             addresses: contents
                 .addresses
                 .into_iter()
@@ -392,6 +393,7 @@ impl Home {
             routes,
             neighbours,
             forwarding,
+            addresses_cut,
             cut,
         } = contents;
         Ok(Visit {
@@ -403,6 +405,7 @@ impl Home {
             routes,
             neighbours,
             forwarding,
+            addresses_cut,
             cut,
         })
     }

@@ -50,8 +50,11 @@ pub struct Survey {
     pub events: Vec<Event>,
     /// What could not be read, and why; what is there is unknown.
     pub unread: Vec<String>,
-    /// Namespaces of which not all is told, until that is said.
-    cut: Vec<u32>,
+    /// Namespaces of the host's users of which not all is told, as there is more
+    /// than is kept.
+    pub cut: BTreeSet<u32>,
+    /// Namespaces of other users of which not all is told.
+    cut_of_users: BTreeSet<u32>,
     /// How many tasks there are.
     pub tasks: usize,
     /// How many network namespaces were read.
@@ -60,6 +63,8 @@ pub struct Survey {
     pub shims: Vec<u32>,
     /// Inodes of the network namespaces that anything leads to, read or not.
     pub seen: BTreeSet<u32>,
+    /// Those that were read.
+    pub read: BTreeSet<u32>,
     /// Everything that can lead to a namespace was looked through; if not,
     /// there may be more than those that were seen. A guarded process 1 does not
     /// count: it holds no pod's.
@@ -244,9 +249,10 @@ impl Survey {
             }
         }
         self.netns = cookies.len();
+        self.read = cookies.keys().copied().collect();
         self.unread.extend(failures.told());
-        let cut = std::mem::take(&mut self.cut).into_iter();
-        self.unread.extend(some(cut.map(|inode| {
+        let cut: Vec<u32> = self.cut.union(&self.cut_of_users).copied().collect();
+        self.unread.extend(some(cut.into_iter().map(|inode| {
             format!(
                 "netns {inode}: it has more devices, addresses, routes or neighbours than are kept"
             )
@@ -280,6 +286,7 @@ impl Survey {
             routes,
             neighbours,
             forwarding,
+            addresses_cut,
             cut,
         } = visit;
         let found = What::NetnsFound {
@@ -318,8 +325,14 @@ impl Survey {
             };
             self.push(time, what);
         }
-        if cut {
-            self.cut.push(netns.inode);
+        if addresses_cut || cut {
+            let of_users = user_ns.is_some();
+            let all = if of_users {
+                &mut self.cut_of_users
+            } else {
+                &mut self.cut
+            };
+            all.insert(netns.inode);
         }
     }
 }

@@ -268,7 +268,8 @@ fn addresses(attachment: &Attachment, sandbox: Observation<'_>) -> Vec<Trace> {
 
 /// What is not on a list that was cut may be there.
 fn certain(there: bool, visit: &Visit) -> Option<bool> {
-    (there || !visit.cut).then_some(there)
+    let cut = visit.cut || visit.addresses_cut;
+    (there || !cut).then_some(there)
 }
 
 /// The other end of a veth pair, on the host. A pod can make a device that has the

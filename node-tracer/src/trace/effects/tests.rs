@@ -88,6 +88,7 @@ fn visit(inode: u32, devices: &[Device], addresses: &[u8], routed: &[u8]) -> Vis
         neighbours: Vec::new(),
         home_nsid: None,
         forwarding: event::forwarding::Forwarding::default(),
+        addresses_cut: false,
         cut: false,
     }
 }

@@ -77,6 +77,7 @@ pub(super) struct Contents {
     pub(super) routes: Vec<Route>,
     pub(super) neighbours: Vec<Neighbour>,
     pub(super) forwarding: Forwarding,
+    pub(super) addresses_cut: bool,
     pub(super) cut: bool,
 }
 
@@ -126,6 +127,7 @@ impl Lists {
         }
         let mut contents = Contents::default();
         let clock = KernelClock::now();
+        contents.cut = std::mem::take(&mut self.cut);
         for answer in self.list(List::Addresses)? {
             let Attributes::Address {
                 index,
@@ -164,7 +166,7 @@ impl Lists {
         contents.addresses.sort();
         let devices = links.into_values().filter(|(_, loopback)| !loopback);
         contents.devices = devices.map(|(device, _)| device).collect();
-        contents.cut = self.cut;
+        contents.addresses_cut = std::mem::take(&mut self.cut);
         Ok(contents)
     }
 
