@@ -159,6 +159,7 @@ fn empty_visit() -> Visit {
         neighbours: Vec::new(),
         home_nsid: None,
         forwarding: Forwarding::default(),
+        addresses_cut: false,
         cut: false,
     }
 }
