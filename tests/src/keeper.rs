@@ -34,6 +34,9 @@ pub enum By {
     Watch,
     /// An open file of it in a thread's own table of descriptors.
     Thread,
+    /// A mount in a mount namespace of its own, below another mount: it can be
+    /// seen, and nothing leads there.
+    Covered,
 }
 
 impl By {
@@ -46,6 +49,7 @@ impl By {
             Self::IoUring => "io-uring",
             Self::Watch => "watch",
             Self::Thread => "thread",
+            Self::Covered => "covered",
         }
     }
 }
@@ -76,13 +80,22 @@ impl Keeper {
 
 /// The helper of a [`Keeper`].
 pub(crate) fn keep(kind: &str, path: &str) -> anyhow::Result<()> {
-    let out_of_sight = [By::InFlight, By::IoUring, By::Watch, By::Thread];
+    let out_of_sight = [
+        By::InFlight,
+        By::IoUring,
+        By::Watch,
+        By::Thread,
+        By::Covered,
+    ];
     let out_of_sight = out_of_sight.into_iter().find(|by| by.kind() == kind);
     if out_of_sight.is_some() {
         syscall::become_user(NOBODY)?;
     }
     if kind == By::Thread.kind() {
         return keep_in_a_thread(Path::new(path));
+    }
+    if kind == By::Covered.kind() {
+        return keep_below_a_mount(path);
     }
     let netns = fs::File::open(path).with_context(|| path.to_owned())?;
     let kept: Box<dyn std::any::Any> = if kind == By::Descriptor.kind() {
@@ -129,6 +142,25 @@ fn keep_in_a_thread(path: &Path) -> anyhow::Result<()> {
     let opened = is_opened.recv().context("the thread has ended")?;
     opened.map_err(anyhow::Error::msg)?;
     helper::ready_until_the_end()
+}
+
+/// The child ends with its stdin.
+fn keep_below_a_mount(path: &str) -> anyhow::Result<()> {
+    const MOUNTS: &str = "mount -t tmpfs none /mnt && touch /mnt/netns && \
+        mount --bind \"$0\" /mnt/netns && mount -t tmpfs none /mnt && echo mounted && exec cat";
+    let mut child = Command::new("unshare")
+        .args(["-Urm", "--propagation", "private", "sh", "-c", MOUNTS, path])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("unshare")?;
+    let mut said = [0; 8];
+    let stdout = child.stdout.as_mut().context("no stdout")?;
+    stdout.read_exact(&mut said).context("it does not mount")?;
+    let ended = helper::ready_until_the_end();
+    drop(child.stdin.take());
+    child.wait()?;
+    ended
 }
 
 /// A process in a pod's network namespace and cgroup whose main thread has

@@ -78,7 +78,13 @@ fn repair_releases_no_address_of_a_namespace_whatever_keeps_it_alive() -> anyhow
     stage.grow_old()?;
     let (plan, file) = stage.plan(&[])?;
     ensure!(planned(&plan) == [leaked.address], "{plan:#}");
-    for by in [By::InFlight, By::IoUring, By::Watch, By::Thread] {
+    for by in [
+        By::InFlight,
+        By::IoUring,
+        By::Watch,
+        By::Thread,
+        By::Covered,
+    ] {
         let mut netns = ghost(&[])?;
         // Before it are more than are read of each namespace at first.
         for last in 1..=40 {
