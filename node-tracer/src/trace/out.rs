@@ -33,7 +33,7 @@ const SLOW_TICK: Duration = Duration::from_secs(1);
 const TICK_SHARE: u64 = 200;
 const TICK_BURST: u64 = 10_000_000;
 /// But are put off by no more.
-const MAX_PAUSE: Duration = Duration::from_millis(500);
+const MAX_PAUSE: u64 = 500_000_000;
 /// How long the end waits for a reader that takes nothing, and for one that
 /// does; twice, the second time for the summary.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -116,7 +116,7 @@ impl<'a> Out<'a> {
             retold: None,
             started: Instant::now(),
             last_tick: Instant::now(),
-            ticks: Share::new(TICK_SHARE, TICK_BURST),
+            ticks: Share::new(TICK_SHARE, TICK_BURST, MAX_PAUSE),
             dirty: false,
             lost: Vec::new(),
             status: None,
@@ -171,7 +171,7 @@ impl<'a> Out<'a> {
         let earned = Duration::from_nanos(earned.saturating_sub(sysclock::monotonic_now()));
         // Never more often, whatever is pending.
         let soonest = (self.last_tick + TICK).saturating_duration_since(Instant::now());
-        let soonest = soonest.max(earned.min(MAX_PAUSE));
+        let soonest = soonest.max(earned);
         let regular = match self.dirty {
             true => soonest,
             false => (self.last_tick + SLOW_TICK).saturating_duration_since(Instant::now()),

@@ -181,7 +181,7 @@ impl Due {
         Self {
             walk: None,
             walk_not_before: 0,
-            walks: Share::new(share, WALK_BURST),
+            walks: Share::new(share, WALK_BURST, MAX_WALK_PAUSE),
             unasked_walk: 0,
             worker: 0,
             holders: None,
@@ -360,8 +360,7 @@ impl Live {
         };
         let due = &mut self.due;
         due.walks.spend(start, end);
-        let earned = due.walks.not_before().min(end + MAX_WALK_PAUSE);
-        due.walk_not_before = earned.max(end + pause);
+        due.walk_not_before = due.walks.not_before().max(end + pause);
         due.walk = due.walk.map(|time| time.max(due.walk_not_before));
         if self.asked {
             self.due.unasked_walk = end + UNASKED_PAUSE.min((end - start) * UNASKED_SHARE);

@@ -74,7 +74,7 @@ impl Holders {
         Self {
             told: HashMap::new(),
             not_before: 0,
-            looks: Share::new(SHARE, BURST),
+            looks: Share::new(SHARE, BURST, MAX_PAUSE),
             mounts: BTreeMap::new(),
             by_host: BTreeSet::new(),
             mounts_whole: false,
@@ -96,8 +96,7 @@ impl Holders {
     /// A look has taken from `start` to `end`.
     pub(super) fn looked(&mut self, start: u64, end: u64) {
         self.looks.spend(start, end);
-        let earned = self.looks.not_before().min(start + MAX_PAUSE);
-        self.not_before = earned.max(start + PAUSE);
+        self.not_before = self.looks.not_before().max(start + PAUSE);
     }
 
     /// A namespace is gone, and its mounts with it: the next one may get its
