@@ -273,13 +273,16 @@ impl<'a> NodeReader<'a> {
                 .push(answers::not_all_netns(&found.nets_missed));
         }
         looked.seen = found.seen;
-        looked.read = &found.read - &found.cut;
+        looked.read = &found.read - &found.addresses_cut;
         looked.nets_whole = found.nets_whole;
         looked.stalls_whole = found.stalls_whole;
         self.unseen_nets(looked)?;
-        let cut = found.cut.difference(&looked.read).count();
+        let cut = found.addresses_cut.difference(&looked.read).count();
         if cut > 0 {
-            let missed = format!("{} with more than is kept", counted(cut, "namespace"));
+            let missed = format!(
+                "{} with more addresses than are kept",
+                counted(cut, "network namespace")
+            );
             looked.events.push(answers::not_all_netns(&[missed]));
         }
         Ok(found.shims)
@@ -319,7 +322,7 @@ impl<'a> NodeReader<'a> {
                 self.asked,
                 self.listener(),
             )?;
-            &looked.read | &(&again.read - &again.cut)
+            &looked.read | &(&again.read - &again.addresses_cut)
         };
         let second = self.listed_nets(&read);
         let time = sys::clock::now();

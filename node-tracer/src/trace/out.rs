@@ -32,7 +32,7 @@ const SLOW_TICK: Duration = Duration::from_secs(1);
 /// at once.
 const TICK_SHARE: u64 = 200;
 const TICK_BURST: u64 = 10_000_000;
-/// But are put off by no more.
+/// But are put off by no more, ns.
 const MAX_PAUSE: u64 = 500_000_000;
 /// How long the end waits for a reader that takes nothing, and for one that
 /// does; twice, the second time for the summary.

@@ -50,11 +50,11 @@ pub struct Survey {
     pub events: Vec<Event>,
     /// What could not be read, and why; what is there is unknown.
     pub unread: Vec<String>,
-    /// Namespaces of the host's users of which not all is told, as there is more
-    /// than is kept.
-    pub cut: BTreeSet<u32>,
-    /// Namespaces of other users of which not all is told.
-    cut_of_users: BTreeSet<u32>,
+    /// Namespaces of which not all is told, until that is said.
+    cut: Vec<u32>,
+    /// Those of the host's own user namespace that have more addresses than are
+    /// kept.
+    pub addresses_cut: BTreeSet<u32>,
     /// How many tasks there are.
     pub tasks: usize,
     /// How many network namespaces were read.
@@ -251,8 +251,8 @@ impl Survey {
         self.netns = cookies.len();
         self.read = cookies.keys().copied().collect();
         self.unread.extend(failures.told());
-        let cut: Vec<u32> = self.cut.union(&self.cut_of_users).copied().collect();
-        self.unread.extend(some(cut.into_iter().map(|inode| {
+        let cut = std::mem::take(&mut self.cut).into_iter();
+        self.unread.extend(some(cut.map(|inode| {
             format!(
                 "netns {inode}: it has more devices, addresses, routes or neighbours than are kept"
             )
@@ -326,13 +326,11 @@ impl Survey {
             self.push(time, what);
         }
         if addresses_cut || cut {
-            let of_users = user_ns.is_some();
-            let all = if of_users {
-                &mut self.cut_of_users
-            } else {
-                &mut self.cut
-            };
-            all.insert(netns.inode);
+            self.cut.push(netns.inode);
+        }
+        // Any user could have rules switched off else.
+        if addresses_cut && user_ns.is_none() {
+            self.addresses_cut.insert(netns.inode);
         }
     }
 }

@@ -136,6 +136,47 @@ fn repair_releases_no_address_of_a_namespace_whatever_keeps_it_alive() -> anyhow
 
 test!(
     super::NEEDS,
+    repair_releases_no_address_that_a_list_leaves_out
+);
+/// A namespace has more addresses than are kept, and the one that matters comes last.
+fn repair_releases_no_address_that_a_list_leaves_out() -> anyhow::Result<()> {
+    let mut stage = Stage::new()?;
+    let leaked = stage.leak()?;
+    stage.grow_old()?;
+    let (plan, file) = stage.plan(&[])?;
+    ensure!(planned(&plan) == [leaked.address], "{plan:#}");
+    let netns = ghost(&[&leaked])?;
+    netns.ip("addr add 1.1.1.1/32 dev eth0")?;
+    let mut batch = String::new();
+    for bridge in 0..70 {
+        batch += &format!("link add b{bridge} type bridge\n");
+        for last in 0..1_000 {
+            let (high, low) = (last / 250, last % 250);
+            batch += &format!("addr add 9.{bridge}.{high}.{low}/32 dev b{bridge}\n");
+        }
+    }
+    let commands = stage.node.root().join("batch");
+    fs::write(&commands, batch)?;
+    netns.ip(&format!("-batch {}", commands.display()))?;
+    let (plan, _) = stage.plan(&[])?;
+    ensure!(planned(&plan).is_empty(), "{plan:#}");
+    let look = stage.apply(&file, &[])?;
+    ensure!(stage.has(&leaked), "{}", look.brief());
+    let root = stage.node.root().display().to_string();
+    let mut scan = command(&["scan", "-o", "json", "--pods", "none", "--root", &root])?;
+    let look = run(&mut scan)?;
+    let not_checked = |record: &Value| record["not_checked"].to_string();
+    let mut records = look.ended.records.iter();
+    ensure!(
+        records.any(|record| not_checked(record).contains("duplicate-address")),
+        "{}",
+        look.brief()
+    );
+    Ok(())
+}
+
+test!(
+    super::NEEDS,
     repair_without_the_kernels_list_releases_nothing_while_a_user_can_hide_a_namespace
 );
 fn repair_without_the_kernels_list_releases_nothing_while_a_user_can_hide_a_namespace()

@@ -28,7 +28,7 @@ const PAUSE: u64 = 200_000_000;
 /// many ns at once.
 const SHARE: u64 = 100;
 const BURST: u64 = 20_000_000;
-/// But none is put off for longer.
+/// But none is put off for longer, ns.
 const MAX_PAUSE: u64 = 2_000_000_000;
 /// Pause between looks at the mounts of every mount namespace, ns.
 const MOUNTS_PAUSE: u64 = 1_000_000_000;

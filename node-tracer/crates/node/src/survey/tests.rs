@@ -165,6 +165,23 @@ fn empty_visit() -> Visit {
 }
 
 #[test]
+fn a_namespace_with_more_addresses_than_are_kept_is_not_read_whole_unless_a_users() {
+    let cut = |user_ns| {
+        let visit = Visit {
+            user_ns,
+            addresses_cut: true,
+            ..empty_visit()
+        };
+        let found = told(Ok(Some(visit)));
+        assert!(found.read.contains(&100) && found.unread.len() == 1);
+        found.addresses_cut.contains(&100)
+    };
+    assert!(cut(None));
+    let (inode, uid) = (7, 1000);
+    assert!(!cut(Some(UserNs { inode, uid })));
+}
+
+#[test]
 fn a_namespace_that_cannot_be_read_is_told_with_its_holders() {
     let path = Path::new("/proc/7/ns/net").to_owned();
     let found = told(Err(NetlinkError::NotTried { path }));
