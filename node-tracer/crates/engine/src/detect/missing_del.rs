@@ -346,8 +346,7 @@ impl<'a> Case<'a> {
     /// sandbox. IDs do not come back: it remains so while it does not answer.
     fn is_disowned(&self, view: &View<'_>) -> bool {
         let list = view.model.runtime.cri();
-        let list = list.filter(|list| list.partial.is_none() && list.at > self.added);
-        list.is_some_and(|list| list.of_container(self.id).is_none())
+        list.is_some_and(|list| list.has_removed(self.id, self.added))
     }
 
     /// One whose namespace lives on without its address, and without its pod.

@@ -8,6 +8,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     hash::Hash,
+    time::Duration,
 };
 
 use event::{Netns, RuntimeSandbox, clock::Timestamp};
@@ -59,6 +60,13 @@ impl SandboxList {
 
     pub fn of_container(&self, id: &str) -> Option<&RuntimeSandbox> {
         self.sandboxes.get(self.by_container.get(id)?)
+    }
+
+    /// Whether the runtime has a sandbox no more whose network was made then.
+    /// It lists one only when it has started it, some time after that.
+    pub fn has_removed(&self, id: &str, made: Timestamp) -> bool {
+        const STARTS: Duration = Duration::from_secs(30);
+        self.partial.is_none() && self.at > made.plus(STARTS) && self.of_container(id).is_none()
     }
 
     /// The sandboxes in a network namespace: one, unless the list is stale.

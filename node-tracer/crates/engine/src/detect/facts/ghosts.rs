@@ -5,8 +5,8 @@ use std::{net::IpAddr, time::Duration};
 
 use super::{common::stuck_in, conflicts, inner::is_inner, own};
 use crate::{
-    detect::View,
-    model::{Model, netns::NetnsEntry, pods::PodPresence, runtime::CRI, task::Blocked},
+    detect::{View, answering},
+    model::{Model, calls::AttachmentCalls, netns::NetnsEntry, pods::PodPresence, task::Blocked},
 };
 use event::clock::Timestamp;
 
@@ -150,12 +150,23 @@ pub(in crate::detect) fn other_owners<'a>(
 /// Whether the runtime, asked, knows the sandbox no more: it removes one only
 /// after its namespace.
 pub(in crate::detect) fn is_removed(model: &Model, entry: &NetnsEntry) -> bool {
-    let (Some(list), Some(id)) = (model.runtime.cri(), &entry.sandbox.id) else {
+    let (Some(list), Some(id)) = (answering(model), &entry.sandbox.id) else {
         return false;
     };
-    model.failure(CRI).is_none()
-        && list.partial.is_none()
-        && list.at > entry.seen
-        && list.of_container(id).is_none()
+    made(model, entry, id).is_some_and(|made| list.has_removed(id, made))
         && list.in_netns(entry.id).next().is_none()
+}
+
+/// By when a sandbox had its network, unless it is being given one.
+fn made(model: &Model, entry: &NetnsEntry, id: &str) -> Option<Timestamp> {
+    let calls = || model.calls.of_container(id);
+    if calls().any(AttachmentCalls::is_adding) {
+        return None;
+    }
+    if let Some(added) = calls().filter_map(AttachmentCalls::added).max() {
+        return Some(added);
+    }
+    let written = model.cni.of_container(id).map(|cached| cached.written);
+    let started = entry.tasks.iter().filter_map(|task| task.started);
+    written.chain(started).chain([entry.seen]).min()
 }

@@ -83,6 +83,22 @@ fn a_sandbox_that_the_runtime_has_removed_is_in_no_ordinary_deletion() {
 }
 
 #[test]
+fn a_sandbox_that_the_runtime_does_not_list_yet_is_not_removed() {
+    let mut story = ghost_story();
+    story.retain(|event| !matches!(event.what, What::TaskBlocked { .. }));
+    // The pod ends while its sandbox starts.
+    let early = |event: &mut Event| event.time = event.time.min(at(8, host(0).what).time);
+    story.iter_mut().for_each(early);
+    let told_after = |listed_at: i64| {
+        let mut node = Node::of(&story);
+        node.tell(cri(listed_at, &[]));
+        node.of_rule(listed_at + 1, GHOST).len()
+    };
+    assert_eq!((told_after(10), told_after(33)), (0, 0));
+    assert_eq!(told_after(35), 1);
+}
+
+#[test]
 fn libcnis_memory_ties_a_namespace_to_its_sandbox_and_tells_of_no_del() {
     let is_call = |what: &What| matches!(what, What::CniStarted { .. } | What::CniCall { .. });
     let mut story = without(is_call);
