@@ -453,7 +453,7 @@ impl<'a> Orphan<'a> {
             there("ip -d link show dev", "its peer"),
             there("timeout 30 tcpdump -c 1 -ni", "must see no packet"),
             there(
-                "ip link del",
+                "ip link del dev",
                 "removes it with its route, a pod that uses it loses its network",
             ),
         ) else {

@@ -64,7 +64,7 @@ fn a_host_end_whose_peer_is_nowhere_is_an_orphan() {
             .advice
             .last()
             .unwrap()
-            .starts_with("ip link del cali9118ebbb10b    # ")
+            .starts_with("ip link del dev cali9118ebbb10b    # ")
     );
 }
 
