@@ -59,14 +59,18 @@ use event::{
 use std::{
     cell::{Cell, OnceCell, RefCell},
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     net::IpAddr,
     time::Duration,
 };
 
 use self::{
-    facts::{conflicts::AllShared, reservations::Judge, unused::Unresolved, veth_pairs::VethPairs},
+    facts::{
+        conflicts::AllShared, living, reservations::Judge, unused::Unresolved,
+        veth_pairs::VethPairs,
+    },
     orphan_veth::Orphans,
+    unreserved_address::Given,
 };
 
 /// What the rules are told besides the model.
@@ -99,6 +103,8 @@ pub struct View<'a> {
     list_is_of_node: OnceCell<bool>,
     unseen: OnceCell<BTreeMap<IpAddr, Vec<&'a NetnsEntry>>>,
     of_pods: OnceCell<HashMap<&'a str, Vec<&'a NetnsEntry>>>,
+    containers: OnceCell<HashSet<&'a str>>,
+    given: OnceCell<Vec<Given<'a>>>,
     shared: OnceCell<AllShared<'a>>,
     inner: RefCell<HashMap<Serial, bool>>,
     judge: OnceCell<Option<Judge<'a>>>,
@@ -124,6 +130,8 @@ impl<'a> View<'a> {
             list_is_of_node: OnceCell::new(),
             unseen: OnceCell::new(),
             of_pods: OnceCell::new(),
+            containers: OnceCell::new(),
+            given: OnceCell::new(),
             shared: OnceCell::new(),
             inner: RefCell::default(),
             judge: OnceCell::new(),
@@ -217,6 +225,17 @@ impl<'a> View<'a> {
             of_pods
         });
         of_pods.get(uid).map_or(&[], Vec::as_slice)
+    }
+
+    /// The containers of the namespaces that exist.
+    fn containers(&self) -> &HashSet<&'a str> {
+        self.containers
+            .get_or_init(|| living::containers(self.model))
+    }
+
+    /// Addresses that CNI gave to pods that live.
+    fn given(&self) -> &[Given<'a>] {
+        self.given.get_or_init(|| unreserved_address::given(self))
     }
 
     /// Addresses that more than one namespace has, or is called by.

@@ -216,6 +216,11 @@ impl PodRef {
             (_, None, None) => String::from("unknown pod"),
         }
     }
+
+    /// Namespace and name, if both are known.
+    pub fn full_name(&self) -> Option<(&str, &str)> {
+        Some((self.namespace.as_deref()?, self.name.as_deref()?))
+    }
 }
 
 /// A pod as the API server has it.

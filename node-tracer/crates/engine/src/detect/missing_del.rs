@@ -35,7 +35,7 @@ use crate::{
         facts::{
             calls::pod_gone,
             ghosts, leaks,
-            living::{Living, is_running},
+            living::{has_address, is_running},
             own,
             stays::{Named, given, uses_host_local},
         },
@@ -233,14 +233,13 @@ fn cases<'a>(view: &View<'a>) -> Vec<Case<'a>> {
     let mut cases = Vec::new();
     let called = model.calls.forsaken().filter(|calls| !calls.is_adding());
     cases.extend(called.filter_map(|calls| Case::called(view, calls)));
-    let living = Living::new(view);
     let cached = model.cni.attachments();
-    cases.extend(cached.filter_map(|attachment| Case::cached(view, attachment, &living)));
+    cases.extend(cached.filter_map(|attachment| Case::cached(view, attachment)));
     for entry in model.netns.live().filter(|entry| !entry.host) {
         cases.extend(Case::empty(view, entry));
     }
     // What still has its address is a ghost, or another's.
-    let held = |case: &Case<'_>| case.ips.iter().any(|address| living.has_address(*address));
+    let held = |case: &Case<'_>| case.ips.iter().any(|address| has_address(view, *address));
     cases.retain(|case| !held(case));
     cases
 }
@@ -291,11 +290,7 @@ impl<'a> Case<'a> {
     }
 
     /// One that only libcni's cache knows.
-    fn cached(
-        view: &View<'a>,
-        attachment: &'a Attachment,
-        living: &Living<'_, 'a>,
-    ) -> Option<Self> {
+    fn cached(view: &View<'a>, attachment: &'a Attachment) -> Option<Self> {
         let model = view.model;
         let Attachment {
             container_id: id,
@@ -317,7 +312,7 @@ impl<'a> Case<'a> {
             },
             None => return None,
         };
-        if model.calls.get(id, ifname).is_some() || living.has_container(id) {
+        if model.calls.get(id, ifname).is_some() || view.containers().contains(id.as_str()) {
             return None;
         }
         if matches!(gone, Gone::Found(_)) && is_running(view, id) {

@@ -26,15 +26,21 @@ mod logged;
 mod newer;
 mod reach;
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeSet, HashSet},
+    time::Duration,
+};
 
 use self::{newer::Newer, reach::Reach};
 use super::View;
 use crate::model::{
+    Model,
     calls::{AttachmentCalls, Call, PluginCalls},
     lost::{Del, Item, Kind, LONGEST, Loss},
+    netns::NetnsEntry,
 };
 use event::{
+    PodRef,
     clock::Timestamp,
     finding::{Effect, Finding},
 };
@@ -105,10 +111,7 @@ enum Why {
 /// One finding an old sandbox and a newer one.
 pub fn detect(view: &View<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for entry in view.model.netns.live() {
-        let Some(newer) = Newer::of(view, entry) else {
-            continue;
-        };
+    for newer in concerned(view.model).filter_map(|entry| Newer::of(view, entry)) {
         for old in newer.others(view.model) {
             let stale = Stale::new(view, old, &newer);
             if let Some((stale, verdict)) =
@@ -120,6 +123,17 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
     }
     findings.extend(logged::detect(view));
     findings
+}
+
+/// Namespaces of pods of whose name a DEL was seen, and those that have lost
+/// something to one: a node has many others.
+fn concerned(model: &Model) -> impl Iterator<Item = &NetnsEntry> {
+    let deleted = model.calls.with_del().filter_map(|it| it.pod.as_ref());
+    let names: HashSet<_> = deleted.filter_map(PodRef::full_name).collect();
+    model.netns.live().filter(move |entry| {
+        let name = entry.sandbox.pod.as_ref().and_then(PodRef::full_name);
+        name.is_some_and(|name| names.contains(&name)) || model.lost.is_blamed(entry.id)
+    })
 }
 
 impl<'v, 'a> Stale<'v, 'a> {
@@ -302,7 +316,7 @@ impl Verdict {
 
 impl Newer<'_> {
     /// Other sandboxes of the same pod name that a DEL was seen of.
-    fn others<'m>(&self, model: &'m crate::model::Model) -> BTreeSet<&'m str> {
+    fn others<'m>(&self, model: &'m Model) -> BTreeSet<&'m str> {
         let calls = model.calls.of_pod_name(&self.pod);
         let deleted = calls.filter(|calls| calls.has_del());
         let deleted = deleted.map(|calls| calls.container_id.as_str());

@@ -69,28 +69,31 @@ struct Unreserved<'a> {
 
 /// One finding an address.
 pub fn detect(view: &View<'_>) -> Vec<Finding> {
-    let all = given(view).filter_map(|given| Unreserved::of(view, &given));
+    let given = view.given().iter();
+    let all = given.filter_map(|given| Unreserved::of(view, given));
     let all = all.filter(|unreserved| unreserved.stands(view));
     all.map(|unreserved| unreserved.finding(view)).collect()
 }
 
 /// Addresses of living pods, which the stores are to be asked about from time to
 /// time, and whether all the time.
-pub fn addresses(view: &View<'_>) -> impl Iterator<Item = (IpAddr, bool)> {
-    given(view).map(|given| (given.address, Unreserved::of(view, &given).is_some()))
+pub fn addresses<'v>(view: &'v View<'_>) -> impl Iterator<Item = (IpAddr, bool)> + 'v {
+    let given = view.given().iter();
+    given.map(|given| (given.address, Unreserved::of(view, given).is_some()))
 }
 
 /// An address that CNI gave to a pod that lives.
-struct Given<'a> {
+#[derive(Debug)]
+pub(super) struct Given<'a> {
     entry: &'a NetnsEntry,
     address: IpAddr,
     /// When the ADD was over.
     added: Timestamp,
 }
 
-fn given<'a>(view: &View<'a>) -> impl Iterator<Item = Given<'a>> {
+pub(super) fn given<'a>(view: &View<'a>) -> Vec<Given<'a>> {
     let live = view.model.netns.live().filter(|entry| lives(view, entry));
-    live.flat_map(|entry| {
+    let given = live.flat_map(|entry| {
         let id = entry.sandbox.id.as_deref().unwrap_or_default();
         let model = view.model;
         let cached = model.cni.of_container(id);
@@ -110,7 +113,8 @@ fn given<'a>(view: &View<'a>) -> impl Iterator<Item = Given<'a>> {
             address,
             added,
         })
-    })
+    });
+    given.collect()
 }
 
 /// Whether a pod is known to live in its namespace and to stay.

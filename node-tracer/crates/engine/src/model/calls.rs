@@ -47,6 +47,8 @@ pub struct Calls {
     /// Those of which a DEL has failed, and none succeeded since; or it was
     /// called again, by a log.
     failed_dels: BTreeSet<Key>,
+    /// Those with [`AttachmentCalls::has_del`].
+    with_del: BTreeSet<Key>,
     /// When the last namespace of an inode number went, of those that went
     /// since the tracer looks.
     went: HashMap<u32, Timestamp>,
@@ -340,6 +342,12 @@ impl Calls {
         keys.filter_map(|key| self.attachments.get(key))
     }
 
+    /// Attachments of which a DEL was seen, whatever came of it.
+    pub fn with_del(&self) -> impl Iterator<Item = &AttachmentCalls> {
+        let keys = self.with_del.iter();
+        keys.filter_map(|key| self.attachments.get(key))
+    }
+
     /// A pod's sandbox was made, by a log: what a log tells of ADDs that failed
     /// before is over, although none tells of the one that succeeded.
     pub(super) fn made(&mut self, pod: &PodRef, time: Timestamp) -> bool {
@@ -398,7 +406,7 @@ fn of_container<'a>(
 
 /// `namespace/name`
 fn pod_key(pod: &PodRef) -> Option<String> {
-    let (namespace, name) = (pod.namespace.as_ref()?, pod.name.as_ref()?);
+    let (namespace, name) = pod.full_name()?;
     Some(format!("{namespace}/{name}"))
 }
 

@@ -33,13 +33,13 @@ impl Model {
             // Its own ADD was before the tracer: what was called for others of
             // its pod's name is not compared with it there.
             if id.is_none_or(|id| calls.of_container(id).next().is_none()) {
-                older.extend(entry.sandbox.pod.as_ref().and_then(pod_name));
+                older.extend(entry.sandbox.pod.as_ref().and_then(PodRef::full_name));
             }
         }
         let (listed, answered) = (holders(cni), answered(allocations));
         calls.forget_past(now, |attachment| {
             let id = attachment.container_id.as_str();
-            let name = attachment.pod.as_ref().and_then(pod_name);
+            let name = attachment.pod.as_ref().and_then(PodRef::full_name);
             living.contains(id)
                 || name.is_some_and(|name| older.contains(&name))
                 || listed.contains(id)
@@ -50,11 +50,6 @@ impl Model {
                 || may_be_reserved(cni, attachment)
         });
     }
-}
-
-/// Namespace and name, if both are known.
-fn pod_name(pod: &PodRef) -> Option<(&str, &str)> {
-    Some((pod.namespace.as_deref()?, pod.name.as_deref()?))
 }
 
 /// Who has reserved an address, by the lists of the stores.

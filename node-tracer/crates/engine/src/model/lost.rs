@@ -121,6 +121,8 @@ pub struct Lost {
     sandboxes: HashMap<u32, Had>,
     /// Those of them with a loss that no DEL was found for, or one that runs.
     unexplained: BTreeSet<u32>,
+    /// Those of them with a loss that a DEL was found for.
+    blamed: BTreeSet<u32>,
     /// DELs that run or may still take effect.
     dels: VecDeque<RecentDel>,
     /// When the host's devices were last listed.
@@ -147,6 +149,11 @@ impl Lost {
         let had = had.filter(|had| !differs(had.netns, netns));
         let items = had.into_iter().flat_map(|had| &had.items);
         items.map(|((kind, name), item)| (*kind, name.as_str(), item))
+    }
+
+    /// Whether a DEL was found for something that a sandbox has lost.
+    pub fn is_blamed(&self, netns: Netns) -> bool {
+        self.blamed.contains(&netns.inode)
     }
 
     /// When what a sandbox has on the host was last looked at: by a look at
@@ -240,6 +247,7 @@ impl Lost {
         if known.is_some_and(|had| !differs(had.netns, netns)) {
             self.sandboxes.remove(&netns.inode);
             self.unexplained.remove(&netns.inode);
+            self.blamed.remove(&netns.inode);
         }
         false
     }
@@ -265,6 +273,7 @@ impl Lost {
         if differs(had.netns, entry.id) {
             *had = new();
             self.unexplained.remove(&inode);
+            self.blamed.remove(&inode);
         }
         had.netns.cookie = had.netns.cookie.or(entry.id.cookie);
         had.pod = entry.sandbox.pod.as_ref().and_then(name_of);
@@ -385,7 +394,8 @@ fn is_own(address: IpAddr) -> bool {
 }
 
 fn name_of(pod: &PodRef) -> Option<(String, String)> {
-    Some((pod.namespace.clone()?, pod.name.clone()?))
+    let (namespace, name) = pod.full_name()?;
+    Some((namespace.to_owned(), name.to_owned()))
 }
 
 /// Whether a reservation's file is of an address.

@@ -1,67 +1,50 @@
 //! Which containers live, as tasks and runtimes show it, and which attachments are
 //! left over of those that do not.
 
-use std::{cell::OnceCell, collections::HashSet, net::IpAddr};
+use std::{collections::HashSet, net::IpAddr};
 
 use crate::{
     detect::{View, answering, heard},
-    model::runtime::CRI,
+    model::{Model, runtime::CRI},
 };
 use event::Attachment;
 
-/// What lives, looked up when the first one asks.
-pub(in crate::detect) struct Living<'v, 'a> {
-    view: &'v View<'a>,
-    containers: OnceCell<HashSet<&'a str>>,
+/// The containers of the namespaces that exist.
+pub(in crate::detect) fn containers(model: &Model) -> HashSet<&str> {
+    let own = model.netns.live().flat_map(|entry| {
+        let sandbox = &entry.sandbox;
+        let tasks = entry.tasks.iter();
+        let tasks = tasks.filter_map(|task| task.container_id.as_deref());
+        let known = sandbox.containers.iter().map(String::as_str);
+        sandbox.id.as_deref().into_iter().chain(known).chain(tasks)
+    });
+    own.collect()
 }
 
-impl<'v, 'a> Living<'v, 'a> {
-    pub(in crate::detect) fn new(view: &'v View<'a>) -> Self {
-        Self {
-            view,
-            containers: OnceCell::new(),
-        }
-    }
+/// Whether a namespace that tells of a pod has an address.
+pub(in crate::detect) fn has_address(view: &View<'_>, address: IpAddr) -> bool {
+    let mut with = view.model.netns.with_address(address);
+    with.any(|entry| entry.dying.is_none() && !view.is_bystander(entry))
+}
 
-    pub(in crate::detect) fn has_container(&self, id: &str) -> bool {
-        let live = || self.view.model.netns.live();
-        let containers = self.containers.get_or_init(|| {
-            let own = live().flat_map(|entry| {
-                let sandbox = &entry.sandbox;
-                let tasks = entry.tasks.iter();
-                let tasks = tasks.filter_map(|task| task.container_id.as_deref());
-                let known = sandbox.containers.iter().map(String::as_str);
-                sandbox.id.as_deref().into_iter().chain(known).chain(tasks)
-            });
-            own.collect()
-        });
-        containers.contains(id)
-    }
-
-    pub(in crate::detect) fn has_address(&self, address: IpAddr) -> bool {
-        let mut with = self.view.model.netns.with_address(address);
-        with.any(|entry| entry.dying.is_none() && !self.view.is_bystander(entry))
-    }
-
-    /// Whether libcni's cache has an attachment of a sandbox that is certainly gone:
-    /// its namespace is, and the runtime, asked since, does not have it.
-    pub(in crate::detect) fn is_left_over(&self, attachment: &Attachment) -> bool {
-        let Attachment {
-            container_id: id,
-            netns,
-            netns_path,
-            ..
-        } = attachment;
-        let is_disowned = || {
-            let list = answering(self.view.model).filter(|list| list.at > attachment.written);
-            list.is_some_and(|list| list.of_container(id).is_none())
-        };
-        netns.is_none()
-            && !netns_path.is_empty()
-            && !self.has_container(id)
-            && is_disowned()
-            && !is_running(self.view, id)
-    }
+/// Whether libcni's cache has an attachment of a sandbox that is certainly gone:
+/// its namespace is, and the runtime, asked since, does not have it.
+pub(in crate::detect) fn is_left_over(view: &View<'_>, attachment: &Attachment) -> bool {
+    let Attachment {
+        container_id: id,
+        netns,
+        netns_path,
+        ..
+    } = attachment;
+    let is_disowned = || {
+        let list = answering(view.model).filter(|list| list.at > attachment.written);
+        list.is_some_and(|list| list.of_container(id).is_none())
+    };
+    netns.is_none()
+        && !netns_path.is_empty()
+        && !view.containers().contains(id.as_str())
+        && is_disowned()
+        && !is_running(view, id)
 }
 
 /// Whether something shows that a sandbox runs although its namespace was not

@@ -1,6 +1,6 @@
 //! Whether a reservation's container exists: in doubt it does.
 
-use std::{collections::HashSet, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use crate::{
     detect::{
@@ -25,8 +25,6 @@ const GIVEN_BACK_IN_API: Duration = Duration::from_secs(15 * 60);
 #[derive(Debug)]
 pub struct Judge<'a> {
     model: &'a Model,
-    /// Containers of the namespaces that exist.
-    inside: HashSet<&'a str>,
     namespaces: usize,
     /// Those that could not be visited.
     unread: usize,
@@ -106,24 +104,13 @@ impl<'a> Judge<'a> {
         if !cgroups && answering(model).is_none() {
             return None;
         }
-        let mut inside = HashSet::new();
         let (mut namespaces, mut nameless) = (0, 0);
         for entry in model.netns.live() {
             namespaces += 1;
             nameless += usize::from(is_nameless(model, entry));
-            let sandbox = &entry.sandbox;
-            inside.extend(sandbox.id.as_deref());
-            inside.extend(sandbox.containers.iter().map(String::as_str));
-            inside.extend(
-                entry
-                    .tasks
-                    .iter()
-                    .filter_map(|task| task.container_id.as_deref()),
-            );
         }
         Some(Self {
             model,
-            inside,
             namespaces,
             unread: unread(view),
             unfound: unfound(model),
@@ -227,7 +214,7 @@ impl<'a> Judge<'a> {
             if let Some(source) = model.runtime.shows(id) {
                 return Verdict::Live(Proof::Source(source));
             }
-            if self.inside.contains(id) {
+            if view.containers().contains(id) {
                 return Verdict::Live(Proof::Netns);
             }
             let mut namespaces = model.cni.of_container(id).filter_map(|each| each.netns);

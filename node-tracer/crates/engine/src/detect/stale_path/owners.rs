@@ -9,7 +9,7 @@ use std::{
 
 use super::Owner;
 use crate::{
-    detect::{View, answering, facts::living::Living},
+    detect::{View, answering, facts::living::is_left_over},
     model::{
         Model,
         calls::AttachmentCalls,
@@ -49,14 +49,12 @@ enum Over {
 impl<'a> Owners<'a> {
     pub(super) fn new(view: &View<'a>, known: &'a KnownForwarding) -> Self {
         let model = view.model;
-        let living = Living::new(view);
         let is_taken_back = |id: &str| {
             let mut calls = model.calls.attachments().filter(|it| it.container_id == id);
             calls.any(|it| it.deleted().is_some() || it.is_deleting())
         };
         let cached = model.cni.attachments();
-        let cached =
-            cached.filter(|it| living.is_left_over(it) && !is_taken_back(&it.container_id));
+        let cached = cached.filter(|it| is_left_over(view, it) && !is_taken_back(&it.container_id));
         let cached = cached.flat_map(|it| it.ips.iter().map(move |ip| (*ip, it)));
         let mut called: HashMap<IpAddr, (Over, &AttachmentCalls)> = HashMap::new();
         let (mut busy, mut busy_in) = (HashSet::new(), HashSet::new());

@@ -132,6 +132,8 @@ impl Calls {
             attachment.del_failure().is_some() || attachment.retried().is_some()
         });
         put(&mut self.failed_dels, failed);
+        let has_del = attachment.is_some_and(AttachmentCalls::has_del);
+        put(&mut self.with_del, has_del);
     }
 
     /// The same for a pod's name.

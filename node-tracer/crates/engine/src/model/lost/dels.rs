@@ -96,9 +96,10 @@ impl Lost {
     pub(super) fn explain(&mut self, inode: u32, now: Timestamp) -> bool {
         let Some(had) = self.sandboxes.get_mut(&inode) else {
             self.unexplained.remove(&inode);
+            self.blamed.remove(&inode);
             return false;
         };
-        let (mut changed, mut open) = (false, false);
+        let (mut changed, mut open, mut blamed) = (false, false, false);
         for loss in had.items.values_mut().filter_map(|it| it.loss.as_mut()) {
             let mut dels = self.dels.iter().rev().map(|it| (it, &it.del));
             match &mut loss.del {
@@ -124,7 +125,12 @@ impl Lost {
                 }
                 None => {}
             }
+            blamed |= loss.del.is_some();
         }
+        match blamed {
+            true => self.blamed.insert(inode),
+            false => self.blamed.remove(&inode),
+        };
         match open {
             true => self.unexplained.insert(inode),
             false => self.unexplained.remove(&inode),
