@@ -52,7 +52,7 @@ const DEFAULT: [&str; 2] = ["6.1", "6.12"];
 /// What `vm` is asked for.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Vm {
-    /// 5.10, 6.1, 6.12, 7.2 [default: 6.1 and 6.12]
+    /// 5.10, 6.1, 6.12, 7.2, 7.3 [default: 6.1 and 6.12]
     #[arg(value_name = "KERNEL")]
     kernels: Vec<String>,
     /// The guests' architecture [default: this machine's]

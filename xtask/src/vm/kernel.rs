@@ -19,7 +19,7 @@ pub(crate) struct Wanted {
 }
 
 /// All of them, oldest first.
-pub(crate) const ALL: [Wanted; 4] = [
+pub(crate) const ALL: [Wanted; 5] = [
     Wanted {
         name: "5.10",
         suites: &[(Archive::Security, "bullseye-security")],
@@ -41,6 +41,10 @@ pub(crate) const ALL: [Wanted; 4] = [
     Wanted {
         name: "7.2",
         suites: &[(Archive::Main, "forky")],
+    },
+    Wanted {
+        name: "7.3",
+        suites: &[(Archive::Main, "trixie-backports")],
     },
 ];
 

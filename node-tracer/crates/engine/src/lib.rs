@@ -27,7 +27,7 @@ pub mod summary;
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
-    path::Path,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -44,7 +44,7 @@ use event::order::Order as _;
 use event::{
     Event, Netns, What,
     clock::Timestamp,
-    finding::{Finding, Holder, Phase, Rule, Severity, State},
+    finding::{Evidence, Finding, Holder, Phase, Rule, Severity, State},
     not_checked::NotChecked,
     wording,
 };
@@ -508,13 +508,10 @@ fn is_news(old: &Finding, new: &Finding) -> bool {
     if is_of_users(new) {
         return is_urgent(old, new) || has_doubled;
     }
-    let claims = |finding: &Finding| -> BTreeSet<(String, String)> {
-        let claims = finding.evidence.iter();
-        claims
-            .map(|claim| (claim.claim.clone(), claim.source.clone()))
-            .collect()
+    let is_claimed = |new: &Evidence| {
+        let mut claims = old.evidence.iter();
+        claims.any(|old| (&old.claim, &old.source) == (&new.claim, &new.source))
     };
-    let paths = |finding: &Finding| finding.netns.as_ref().map(|netns| netns.paths.clone());
     is_urgent(old, new)
         || old.detail.lost != new.detail.lost
         || old.detail.due != new.detail.due
@@ -527,8 +524,12 @@ fn is_news(old: &Finding, new: &Finding) -> bool {
         || has_doubled
         || old.unknown != new.unknown
         || paths(old) != paths(new)
-        || identities(old) != identities(new)
-        || !claims(new).is_subset(&claims(old))
+        || (old.holders != new.holders && identities(old) != identities(new))
+        || !new.evidence.iter().all(is_claimed)
+}
+
+fn paths(finding: &Finding) -> Option<&[PathBuf]> {
+    finding.netns.as_ref().map(|netns| netns.paths.as_slice())
 }
 
 fn has_doubled(old: Option<u64>, new: Option<u64>) -> bool {
