@@ -28,9 +28,9 @@ use super::{
 };
 use sys::privileges::read_for_bare;
 
-/// Longest answer that is one object, and line of a watch: an object of the API
-/// has at most 3 MiB.
-const MAX_SMALL: usize = 4 << 20;
+/// Longest answer that is one object, and line of a watch: etcd takes objects of
+/// 1.5 MiB, of which each byte can be an escape of six (`\u003c`) in JSON.
+const MAX_OBJECT: usize = 12 << 20;
 /// Longest answer that is no success and is read.
 const MAX_FAILURE: usize = 64 << 10;
 
@@ -145,7 +145,7 @@ impl Client {
         };
         let body = object.to_string().into_bytes();
         let request = kube_core::Request::new(path).create(&params, body);
-        self.ask(request, "create", MAX_SMALL).await
+        self.ask(request, "create", MAX_OBJECT).await
     }
 
     /// Changes an object of a collection by a merge patch (RFC 7396). Returns
@@ -159,7 +159,7 @@ impl Client {
         let patch = Patch::Merge(patch);
         let request = kube_core::Request::new(path);
         let request = request.patch(name, &PatchParams::default(), &patch);
-        self.ask(request, "patch", MAX_SMALL).await
+        self.ask(request, "patch", MAX_OBJECT).await
     }
 
     /// Changes an object's status by a strategic merge patch, or only has that
@@ -177,7 +177,7 @@ impl Client {
         };
         let request = kube_core::Request::new(path);
         let request = request.patch_subresource("status", name, &params, &Patch::Strategic(patch));
-        self.ask(request, "patch", MAX_SMALL).await
+        self.ask(request, "patch", MAX_OBJECT).await
     }
 
     /// Opens a watch of pods.
@@ -380,7 +380,7 @@ impl Lines {
                 return Ok(Some(line_without(self.secret.as_deref(), line)));
             }
             self.searched = self.buffer.len();
-            if self.searched > MAX_SMALL {
+            if self.searched > MAX_OBJECT {
                 return Err(Problem::TooLarge);
             }
             if let Some(pause) = self.pace.pause(Instant::now()) {

@@ -17,9 +17,8 @@ use node::pods::{
 };
 
 /// Pods on a page: a few megabytes. Who makes pods can make them much larger;
-/// then there are ever fewer on it, down to a tenth of a tenth.
+/// then there are ever fewer on it, down to one.
 pub(super) const PAGE: u32 = 500;
-pub(super) const SMALLEST_PAGE: u32 = PAGE / 100;
 /// All pages together; what is kept of them is much less.
 const MAX_LIST: usize = 256 << 20;
 
@@ -189,8 +188,8 @@ async fn pages(client: &Client, node: &str) -> Result<Listed, Problem> {
     let mut size = 0;
     loop {
         let body = match client.pods(&params).await {
-            Err(Problem::TooLarge) if params.limit > Some(SMALLEST_PAGE) => {
-                params.limit = params.limit.map(|limit| limit / 10);
+            Err(Problem::TooLarge) if params.limit > Some(1) => {
+                params.limit = params.limit.map(|limit| (limit / 10).max(1));
                 continue;
             }
             body => body?,
