@@ -280,7 +280,8 @@ fn metrics_are_served_while_idle_connections_are_renewed_as_they_close() -> anyh
     let mut slowest = Duration::ZERO;
     for _ in 0..10 {
         let start = Instant::now();
-        scrape(port)?;
+        // One that is slow to ask may have to make room itself, and asks again.
+        wait::until("an answer", SOON, || Ok(scrape(port).ok()))?;
         slowest = slowest.max(start.elapsed());
     }
     println!("        the slowest of ten scrapes took {slowest:?}");

@@ -551,8 +551,9 @@ fn all_nodes_that_lose_the_server_together_come_back_over_the_whole_pause() {
         retry.pause().as_secs_f64()
     };
     let pauses: Vec<f64> = (0..5_000).map(pause).collect();
-    // A server that starts answers those of some seconds at once.
-    const STARTS: f64 = 5.0;
+    // A server that starts answers those of some seconds at once. With more of them,
+    // chance alone would go beyond the limit now and then.
+    const STARTS: f64 = 4.0;
     for second in 0..together.as_secs() {
         let at = second as f64;
         let asking = pauses

@@ -373,7 +373,7 @@ mod tests {
         task(root.path(), 8, 'D', 0, None);
         fs::create_dir(root.path().join("proc/8/status")).unwrap();
         let mut procfs = procfs(root.path());
-        procfs.patience = Duration::from_millis(50);
+        procfs.patience = Duration::from_millis(300);
         let stalls = procfs.stalls(vec![6, 7, 8], Duration::from_millis(20));
         let tids: Vec<u32> = stalls.stuck.iter().map(|stall| stall.tid).collect();
         assert_eq!((tids, stalls.missed.count), (vec![7], 2));
