@@ -15,11 +15,13 @@ use event::{Attachment, Event, Netns, PodRef, What, clock::Timestamp};
 /// libcni's own place, and that of builds that say `/var/lib/cni/cache`.
 const CACHE_DIRS: &[&str] = &["/var/lib/cni/results", "/var/lib/cni/cache/results"];
 
-/// Largest file that is read; real ones have 1 to 5 kB.
-const MAX_FILE: usize = 256 << 10;
+/// Largest file that is read. Real ones have 1 to 5 kB, but containerd has libcni
+/// keep the annotations of the pod: 256 KiB, of which each byte can be an escape of
+/// six, and who makes pods writes them.
+const MAX_FILE: usize = 4 << 20;
 
 /// All that is read of one folder.
-const MAX_TOTAL: usize = 256 << 20;
+const MAX_TOTAL: usize = 512 << 20;
 
 /// Addresses that are kept of one attachment.
 const MAX_IPS: usize = 64;

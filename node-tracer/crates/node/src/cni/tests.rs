@@ -293,6 +293,20 @@ fn an_attachment_is_taken_with_its_pod_and_addresses_and_without_its_configurati
 }
 
 #[test]
+fn the_annotations_of_a_pod_hide_no_attachment_however_they_are_escaped() {
+    // The most that the API server takes, as Go writes it.
+    let annotation = r"\u003c".repeat(256 << 10);
+    let content = format!(
+        r#"{{"kind":"cniCacheV1","containerId":"{ID}","ifName":"eth0","networkName":"pods",
+            "capabilityArgs":{{"io.kubernetes.cri.pod-annotations":{{"x":"{annotation}"}}}},
+            "result":{{"cniVersion":"1.0.0","ips":[{{"address":"10.0.0.5/24"}}]}}}}"#
+    );
+    let path = format!("var/lib/cni/results/pods-{ID}-eth0");
+    let (attachments, unread) = cache(&[(&path, &content)]);
+    assert_eq!((attachments.len(), unread.len()), (1, 0), "{unread:?}");
+}
+
+#[test]
 fn older_libcni_has_the_namespace_only_in_the_plugins_answer() {
     let path = format!("var/lib/cni/results/pods-{ID}-eth0");
     let content = format!(
@@ -338,7 +352,7 @@ fn what_is_no_attachment_is_told_without_quoting_it() {
     let whole = r#"{"kind":"cniCacheV1","containerId":"abc","ifName":"eth0","networkName":"n","config":"secret"}"#;
     let bad_id = whole.replace("abc", "a/c");
     let odd_kind = whole.replace("cniCacheV1", "secret");
-    let huge = format!(r#"{{"kind":"{}"}}"#, "x".repeat(256 << 10));
+    let huge = format!(r#"{{"kind":"{}"}}"#, "x".repeat(4 << 20));
     let files = [
         ("n-abc-eth0", whole, None),
         (
