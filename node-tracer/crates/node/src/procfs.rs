@@ -370,6 +370,21 @@ impl Procfs {
         Ok(target.as_deref().and_then(file_name))
     }
 
+    /// The same of a process that is root's alone; `None` for any other. What a
+    /// user starts by a set-user-ID program is the user's all the same, and can
+    /// become a program of the user's own at any moment.
+    ///
+    /// # Errors
+    /// As [`exe_name`](Self::exe_name).
+    pub fn exe_name_of_root(&self, pid: u32) -> Result<Option<String>, ProcfsError> {
+        let before = self.exe_name(pid)?;
+        let status = self.task_file(pid, "status")?;
+        let uids = status.and_then(|status| status_field(status.as_bytes(), "Uid:"));
+        let is_roots = uids.is_some_and(|uids| uids.split_whitespace().all(|uid| uid == "0"));
+        let after = self.exe_name(pid)?;
+        Ok(after.filter(|after| is_roots && before.as_ref() == Some(after)))
+    }
+
     fn task_path(&self, tid: u32, file: &str) -> PathBuf {
         // Not listed by readdir, but every thread has its folder there too.
         self.proc.join(tid.to_string()).join(file)

@@ -58,7 +58,8 @@ pub(super) struct Host {
 /// What is known of a plugin's parent beyond the kernel's record.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parent {
-    /// Name of its executable; `None` if it cannot be read.
+    /// Name of its executable; `None` if that cannot be read, or if the process is
+    /// not root's alone.
     pub exe: Option<String>,
     /// It is in a pod's cgroup; `None` if that cannot be told.
     pub in_pod: Option<bool>,
@@ -352,7 +353,9 @@ fn distrust_parent(task: &KernelTask, parent: &Parent, host: Host) -> Option<Str
     // Not by its name in `comm`, which every process chooses for itself.
     let Some(name) = parent.exe.as_deref() else {
         let comm = lossy(record::text(&task.comm));
-        return Some(format!("its parent {comm} cannot be looked at any more"));
+        return Some(format!(
+            "its parent {comm} cannot be looked at any more, or is not root's alone"
+        ));
     };
     if !RUNTIMES.contains(&name) {
         return Some(format!("its parent {name} is no container runtime"));

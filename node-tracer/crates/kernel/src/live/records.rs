@@ -209,7 +209,7 @@ impl Live {
         let parent = || {
             let task = &exec.parent;
             Parent {
-                exe: procfs.exe_name(task.tgid).ok().flatten(),
+                exe: procfs.exe_name_of_root(task.tgid).ok().flatten(),
                 in_pod: owners.in_pod(task),
                 is_service: procfs.is_service(task.tgid),
                 // Last: it is about all that was read before.

@@ -181,6 +181,20 @@ fn the_name_of_a_program_is_that_of_its_file_also_once_it_is_deleted() {
 }
 
 #[test]
+fn a_program_that_a_user_has_started_is_not_roots_whoever_it_runs_as() {
+    let uids = |real| format!("Name:\tx\nUid:\t{real}\t0\t0\t0\n");
+    let (user, system) = (uids(1000), uids(0));
+    let (root, procfs) = fixture(&[("7/status", &user), ("8/status", &system), ("9/stat", "")]);
+    for pid in [7, 8, 9] {
+        let path = root.path().join(format!("proc/{pid}/exe"));
+        std::os::unix::fs::symlink("/usr/bin/containerd", path).unwrap();
+    }
+    let of_root = |pid| procfs.exe_name_of_root(pid).unwrap();
+    assert_eq!((of_root(7), of_root(9)), (None, None));
+    assert_eq!(of_root(8).as_deref(), Some("containerd"));
+}
+
+#[test]
 fn the_running_process_finds_itself() {
     let procfs = Procfs::new(Path::new("/"), Bounded::default());
     let pid = std::process::id();
