@@ -7,12 +7,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::hangfs::HangFs;
@@ -54,8 +55,8 @@ cd /
 umount -l /old
 mount -t cgroup2 none /sys/fs/cgroup
 ln -s /run /var/run
-cp -r /run/zoo/etc/. /etc/cni/net.d/
-cp -r /run/zoo/cni/. /var/lib/cni/
+cp -rp /run/zoo/etc/. /etc/cni/net.d/
+cp -rp /run/zoo/cni/. /var/lib/cni/
 ip link set lo up
 # enter FOLDER-OF-CGROUP NAMESPACE COMM: a task.
 enter() {
@@ -394,16 +395,16 @@ fn item(pod: &Pod) -> Value {
         "status": { "phase": phase, "podIP": pod.ips.first(), "podIPs": ips },
     });
     if let ("Failed" | "Succeeded", Some(finished)) = (phase, pod.finished) {
-        let finished = std::time::SystemTime::now() - std::time::Duration::from_secs(finished);
+        let finished = SystemTime::now() - Duration::from_secs(finished);
         let finished = humantime::format_rfc3339_seconds(finished).to_string();
         item["status"]["containerStatuses"] = json!([{
             "name": "app", "state": { "terminated": { "exitCode": 0, "finishedAt": finished } },
         }]);
     }
     if let Listed::Terminating(seconds) = pod.listed {
-        let now = std::time::SystemTime::now();
-        let begun = now - std::time::Duration::from_secs(seconds);
-        let end = begun + std::time::Duration::from_secs(pod.grace);
+        let now = SystemTime::now();
+        let begun = now - Duration::from_secs(seconds);
+        let end = begun + Duration::from_secs(pod.grace);
         item["metadata"]["deletionTimestamp"] =
             json!(humantime::format_rfc3339_seconds(end).to_string());
         item["metadata"]["deletionGracePeriodSeconds"] = json!(pod.grace);
@@ -488,6 +489,11 @@ fn files(situation: &Situation, scratch: &Scratch) -> anyhow::Result<()> {
                 });
                 let file = format!("cni/results/{name}-{}-{}", pod.sandbox, device.cni_name());
                 write(&file, cached.to_string())?;
+                let written = SystemTime::now() - Duration::from_secs(pod.age);
+                let file = File::options()
+                    .append(true)
+                    .open(scratch.path().join(file))?;
+                file.set_modified(written)?;
             }
         }
     }
@@ -552,7 +558,7 @@ fn runtime(situation: &Situation, scratch: &Scratch) -> anyhow::Result<Option<Sc
                 addresses: pod.ips.clone(),
                 netns: pod.mount.clone(),
                 host_network: pod.host_network,
-                age: std::time::Duration::from_secs(1),
+                age: Duration::from_secs(1),
                 containers: containers(pod),
             },
         );
