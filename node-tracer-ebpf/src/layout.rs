@@ -186,10 +186,12 @@ layout! {
     /// `pipe_inode_info.bufs`
     pipe_bufs,
     /// `pipe_inode_info.tmp_page`: emptied pages that are kept for reuse, one
-    /// (until 6.14) or two.
-    pipe_tmp_page,
+    /// (until 6.14) or two; `prealloc.pages` (7.3+), eight.
+    pipe_kept,
     /// The member behind it.
-    pipe_tmp_page_end,
+    pipe_kept_end,
+    /// `pipe_inode_info.prealloc.count` (7.3+): how many of the places are in use.
+    pipe_kept_count,
     /// `pipe_buffer.page`
     pipe_buffer_page,
     /// `pipe_buffer.offset`

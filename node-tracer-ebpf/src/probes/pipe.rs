@@ -11,7 +11,10 @@
 use core::{ffi::c_void, hint::black_box};
 
 use aya_ebpf::{helpers::generated, macros::map, maps::Array};
-use node_tracer_ebpf::record::{PIPE_LEN, PageProbe, pipe};
+use node_tracer_ebpf::{
+    layout::ABSENT,
+    record::{PIPE_LEN, PageProbe, pipe},
+};
 
 use crate::kernel::{current, load, load_into, offset};
 
@@ -22,6 +25,8 @@ static PAGES: Array<PageProbe> = Array::with_max_entries(1, 0);
 /// Buffers whose pages are compared, and those of them that are copied.
 const SLOTS: usize = 8;
 const COPIED: usize = 4;
+/// Places of emptied pages, at most (`PIPE_PREALLOC_MAX`).
+const KEPT: usize = 8;
 /// `S_IFMT`, `S_IFIFO`
 const TYPE: u16 = 0o170_000;
 const FIFO: u16 = 0o010_000;
@@ -61,28 +66,34 @@ fn pipe_of(task: u64, fd: u32) -> u64 {
 /// verifier's work each time.
 #[inline(always)]
 fn less(a: u64, b: u64) -> u64 {
-    ((a as i64).wrapping_sub(b as i64) >> 63) as u64
+    (black_box((a as i64).wrapping_sub(b as i64)) >> 63) as u64
 }
 
 /// Ones if `a == b`, else zeros.
 #[inline(always)]
 fn equal(a: u64, b: u64) -> u64 {
     let differs = a ^ b;
-    !(((differs | differs.wrapping_neg()) as i64 >> 63) as u64)
+    !((black_box((differs | differs.wrapping_neg()) as i64) >> 63) as u64)
 }
 
 /// Ones if a buffer was emptied and has lost its page, which the pipe keeps in
-/// one or two places.
+/// one of a few places. Those that are not in use are null, or are beyond the
+/// number of those that are.
 #[inline(always)]
 fn is_gone(pipe: u64, slot: usize, page: u64) -> u64 {
     let tail = u64::from(load::<u32>(pipe, offset!(pipe_tail)));
-    let kept: u64 = load(pipe, offset!(pipe_tmp_page));
-    let two = offset!(pipe_tmp_page_end) >= offset!(pipe_tmp_page) + 16;
-    let kept_too: u64 = match two {
-        true => load(pipe, offset!(pipe_tmp_page) + 8),
-        false => kept,
+    let places = offset!(pipe_kept_end).wrapping_sub(offset!(pipe_kept)) / 8;
+    let used = match offset!(pipe_kept_count) {
+        ABSENT => places,
+        count => load(pipe, count),
     };
-    less(slot as u64, tail) & !(equal(page, kept) | equal(page, kept_too))
+    let mut kept = [0_u64; KEPT];
+    load_into(&mut kept, pipe, offset!(pipe_kept));
+    let mut is_kept = 0;
+    for (place, kept) in kept.into_iter().enumerate() {
+        is_kept |= equal(page, kept) & less(place as u64, u64::from(used));
+    }
+    less(slot as u64, tail) & !is_kept
 }
 
 /// What was taken before is right.

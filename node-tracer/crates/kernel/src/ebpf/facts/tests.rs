@@ -92,6 +92,7 @@ fn kernel(missing: &[&str], common: &[&str], net: &[&str]) -> Vec<u8> {
     let entity = b.structure("sched_entity", &[("exec_start", int, 0)]);
     let inum = members(&[&["inum"], common].concat(), int);
     let common = b.structure("ns_common", &inum);
+    let kept = b.structure("anon_pipe_prealloc", &members(&["pages", "count"], int));
     for (name, fields) in STRUCTS {
         let fields: Vec<&str> = fields
             .iter()
@@ -104,6 +105,9 @@ fn kernel(missing: &[&str], common: &[&str], net: &[&str]) -> Vec<u8> {
             fields.push(("cpu", int, 64 * fields.len() as u32));
             let bits = b.flags("", int, &[("sched_contributes_to_load", 5, 1)]);
             fields.push(("", bits, 64 * fields.len() as u32));
+        }
+        if *name == "pipe_inode_info" && !missing.contains(&"pipe_inode_info.prealloc") {
+            fields.push(("prealloc", kept, 64 * fields.len() as u32));
         }
         if *name == "user_namespace" {
             fields.push(("ns", common, 64 * 2));
@@ -189,6 +193,17 @@ fn the_reference_count_is_found_wherever_a_kernel_keeps_it() {
     assert_eq!(count(&["count"], &[]), 32 + 8);
     assert_eq!(count(&[], &["count"]), 32);
     assert_eq!(count(&[], &[]), ABSENT);
+}
+
+#[test]
+fn the_pages_that_a_pipe_keeps_are_counted_only_by_a_newer_kernel() {
+    let of = |missing: &[&str]| {
+        let layout = layout_of(&kernel(missing, &["count"], &[]));
+        let places = layout.pipe_kept_end - layout.pipe_kept;
+        (places / 8, layout.pipe_kept_count != ABSENT)
+    };
+    assert_eq!(of(&[]), (1, true));
+    assert_eq!(of(&["pipe_inode_info.prealloc"]), (1, false));
 }
 
 #[test]

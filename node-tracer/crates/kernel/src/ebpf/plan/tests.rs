@@ -259,7 +259,7 @@ const NO_CALLS: [(Signal, Mechanism); 2] =
 #[test]
 fn without_a_look_into_pipes_calls_are_still_seen() {
     for take in [
-        (|facts: &mut Facts| facts.layout.pipe_tmp_page = ABSENT) as fn(&mut Facts),
+        (|facts: &mut Facts| facts.layout.pipe_kept = ABSENT) as fn(&mut Facts),
         |facts| {
             facts
                 .refused
