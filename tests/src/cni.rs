@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
+use crate::containerd::{Generation, generation};
 use crate::netns::Netns;
 use crate::pods::Pod;
 use crate::runtime::{Run, Runtime};
@@ -31,7 +32,8 @@ pub fn folder() -> Option<&'static Path> {
 #[derive(Debug)]
 pub struct Cni {
     runtime: Runtime,
-    plugins: &'static Path,
+    plugins: PathBuf,
+    version: &'static str,
     name: String,
     store: Store,
     subnet: String,
@@ -70,9 +72,27 @@ impl Cni {
     /// Starts the stand-in runtime in `node`.
     pub fn start(node: &Netns, scratch: &Path, subnet: &str) -> anyhow::Result<Self> {
         let plugins = folder().context("the CNI plugins are not installed")?;
+        Self::start_with(plugins.to_owned(), "1.0.0", (node, scratch, subnet))
+    }
+
+    /// The same with the newer plugins, which this machine runs, too.
+    pub fn start_newer(node: &Netns, scratch: &Path, subnet: &str) -> anyhow::Result<Self> {
+        let newer = Generation::Newer;
+        let folder = newer.plugins().context("no plugins")?;
+        let root = generation::folder().context("they are not there")?;
+        let plugins = root.join(folder.strip_prefix("/")?);
+        Self::start_with(plugins, newer.cni_version(), (node, scratch, subnet))
+    }
+
+    fn start_with(
+        plugins: PathBuf,
+        version: &'static str,
+        (node, scratch, subnet): (&Netns, &Path, &str),
+    ) -> anyhow::Result<Self> {
         Ok(Self {
             runtime: Runtime::start(node, scratch)?,
             plugins,
+            version,
             name: own_prefix(),
             store: Store(Path::new(STORES).join(own_prefix())),
             subnet: subnet.to_owned(),
@@ -80,8 +100,8 @@ impl Cni {
     }
 
     /// The folder of the real plugins.
-    pub fn plugins(&self) -> &'static Path {
-        self.plugins
+    pub fn plugins(&self) -> &Path {
+        &self.plugins
     }
 
     /// Process ID of the stand-in runtime.
@@ -97,10 +117,10 @@ impl Cni {
     /// A plugin's configuration as it should be.
     pub fn config(&self, plugin: &str) -> Value {
         if plugin == "loopback" {
-            return json!({ "cniVersion": "1.0.0", "name": "cni-loopback", "type": "loopback" });
+            return json!({ "cniVersion": self.version, "name": "cni-loopback", "type": "loopback" });
         }
         json!({
-            "cniVersion": "1.0.0",
+            "cniVersion": self.version,
             "name": self.name,
             "type": plugin,
             "bridge": BRIDGE,
@@ -131,21 +151,35 @@ impl Cni {
             "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={};K8S_POD_INFRA_CONTAINER_ID={container_id};K8S_POD_UID={}",
             pod.namespace, pod.name, pod.uid
         );
-        let mut folders = vec![self.plugins];
-        folders.extend(plugin.parent().filter(|folder| *folder != self.plugins));
-        let folders: Vec<String> = folders
-            .iter()
-            .map(|folder| folder.display().to_string())
-            .collect();
         let environment = BTreeMap::from([
             ("CNI_COMMAND", command.to_owned()),
             ("CNI_CONTAINERID", container_id.to_owned()),
             ("CNI_NETNS", netns.path().display().to_string()),
             ("CNI_IFNAME", ifname.to_owned()),
             ("CNI_ARGS", args),
-            ("CNI_PATH", folders.join(":")),
+            ("CNI_PATH", self.path_to(plugin)),
         ]);
         self.runtime.run(plugin, &environment, config)
+    }
+
+    /// Has it call a plugin for no container (STATUS, GC), as libcni does.
+    pub fn ask(&mut self, command: &str, plugin: &Path, config: &Value) -> anyhow::Result<Run> {
+        let none = ["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS"];
+        let mut environment = BTreeMap::from(none.map(|name| (name, String::new())));
+        environment.insert("CNI_COMMAND", command.to_owned());
+        environment.insert("CNI_PATH", self.path_to(plugin));
+        self.runtime.run(plugin, &environment, config)
+    }
+
+    /// `CNI_PATH`: the plugins, and the folder of one that is elsewhere.
+    fn path_to(&self, plugin: &Path) -> String {
+        let mut folders = vec![self.plugins.as_path()];
+        folders.extend(plugin.parent().filter(|folder| *folder != self.plugins));
+        let folders: Vec<String> = folders
+            .iter()
+            .map(|folder| folder.display().to_string())
+            .collect();
+        folders.join(":")
     }
 
     fn call(

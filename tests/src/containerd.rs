@@ -1,4 +1,5 @@
-//! A node with a real container runtime: containerd, runc and the CNI plugins.
+//! A node with a real container runtime: containerd, runc and the CNI plugins, this
+//! machine's or newer ones ([`Generation`]).
 //!
 //! Needs root, Debian's packages containerd, runc, containernetworking-plugins,
 //! busybox-static and iproute2 ([`NEEDS`]), and a kernel with overlayfs; no
@@ -10,6 +11,7 @@
 //! On drop, or when the program that made it dies, everything it started is
 //! killed. (A process in uninterruptible sleep is not: let it go first.)
 
+pub mod generation;
 pub mod image;
 pub mod incident;
 pub(crate) mod node;
@@ -31,8 +33,9 @@ use crate::kubepods::Kubepods;
 use crate::own_root::Node;
 use crate::stage::{IP, Need};
 use crate::tracer::Tracer;
-use crate::{cni, process, wait};
+use crate::{process, wait};
 
+pub use generation::Generation;
 pub use setup::{Setup, Subnet};
 
 pub const NEEDS: &[Need] = &[
@@ -44,6 +47,15 @@ pub const NEEDS: &[Need] = &[
     Need::Program("runc", "runc"),
     Need::Program("sha256sum", "coreutils"),
     Need::StaticBusybox,
+    IP,
+];
+
+/// What a node with newer programs needs: they are its own.
+pub const NEWER: &[Need] = &[
+    Need::Root,
+    Need::Cgroup,
+    Need::NewerNode,
+    Need::Program("sha256sum", "coreutils"),
     IP,
 ];
 
@@ -82,7 +94,8 @@ fn wait_for_program(pid: u32) -> anyhow::Result<()> {
     let path = format!("/proc/{pid}/comm");
     wait::until("the container's program", LIMIT, || {
         let comm = fs::read_to_string(&path).with_context(|| format!("process {pid} has ended"))?;
-        Ok((!comm.starts_with("runc:")).then_some(()))
+        let starter = comm.starts_with("runc:") || comm.trim() == "crun";
+        Ok((!starter).then_some(()))
     })
 }
 
@@ -173,15 +186,20 @@ impl Containerd {
     pub fn start_as(setup: Setup<'_>) -> anyhow::Result<Self> {
         let plugins = match setup.plugins {
             Some(folder) => folder,
-            None => cni::folder().context("the CNI plugins are not installed")?,
+            None => {
+                let folder = setup.generation.plugins();
+                folder.context("the CNI plugins are not installed")?
+            }
         };
+        let versions = setup.generation.cni_versions();
         let network = setup
             .network
-            .map_or_else(|| setup.subnet.network(), Value::clone);
+            .map_or_else(|| setup.subnet.network(versions), Value::clone);
         let pods = Kubepods::reserve();
         let mut log_path = PathBuf::new();
         let node = Node::start("containerd", PATIENCE, |command, folder| {
             log_path = folder.join("log");
+            command.arg(setup.generation.as_str());
             command.arg(plugins).arg(network.to_string());
             command.args(setup.volumes);
             command.stderr(fs::File::create(&log_path)?);

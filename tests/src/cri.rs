@@ -224,6 +224,14 @@ impl Cri {
         Ok(answer.items)
     }
 
+    /// Asks how the runtime and its network are, as kubelet does every 5 seconds.
+    /// Since containerd 2.0 this has each CNI plugin tell its status.
+    pub fn status(&self) -> anyhow::Result<()> {
+        let path = "/runtime.v1.RuntimeService/Status";
+        let Empty {} = self.call(path, Empty {}, LIMIT).context("Status")?;
+        Ok(())
+    }
+
     /// Makes a sandbox and returns its ID.
     pub fn run_sandbox(&self, pod: &PodConfig) -> anyhow::Result<String> {
         let path = "/runtime.v1.RuntimeService/RunPodSandbox";

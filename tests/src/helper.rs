@@ -50,8 +50,9 @@ fn act(role: &str, args: &[String]) -> anyhow::Result<()> {
         ("fuse-silent", [at]) => fuse::serve(Path::new(at), fuse::Manner::Silent),
         ("runtime", []) => runtime::serve(),
         ("journald", [folder]) => journald::serve(Path::new(folder)),
-        ("containerd", [folder, plugins, network, volumes @ ..]) => {
-            containerd::node::serve(Path::new(folder), Path::new(plugins), network, volumes)
+        ("containerd", [folder, generation, plugins, network, volumes @ ..]) => {
+            let (generation, plugins) = (generation.parse()?, Path::new(plugins));
+            containerd::node::serve(Path::new(folder), generation, plugins, network, volumes)
         }
         ("bare", [folder]) => bare::serve(Path::new(folder)),
         ("crowd", [folder, top, netns, tasks]) => {

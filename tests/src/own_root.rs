@@ -1,7 +1,7 @@
 //! A root directory of one's own, for a helper process that plays a node.
 //!
-//! It is a tmpfs with the host's programs, /proc, /sys and /dev bound in; /etc,
-//! /run and /var are empty. So programs have their usual paths and nothing of
+//! It is a tmpfs with programs, the host's or another system's, and the host's /proc,
+//! /sys and /dev bound in; /etc, /run and /var are empty. So programs have their usual paths and nothing of
 //! the host's, and all of it is gone with the last process in it.
 
 use std::ffi::OsStr;
@@ -73,10 +73,10 @@ impl Node {
     }
 }
 
-/// Folders of the host that hold programs, and the kernel's own.
-const BOUND: [&str; 9] = [
-    "bin", "dev", "lib", "lib32", "lib64", "proc", "sbin", "sys", "usr",
-];
+/// Folders of a system that hold programs.
+const PROGRAMS: [&str; 6] = ["bin", "lib", "lib32", "lib64", "sbin", "usr"];
+/// The kernel's own.
+const KERNEL: [&str; 3] = ["dev", "proc", "sys"];
 /// Folders that are the node's own.
 const OWN: [&str; 5] = ["etc", "run/netns", "tmp", "var/lib", "var/log"];
 
@@ -84,15 +84,22 @@ const OWN: [&str; 5] = ["etc", "run/netns", "tmp", "var/lib", "var/log"];
 /// namespaces and to a new root, made in `folder`. The `volumes`, paths of the
 /// host, are there too.
 pub(crate) fn enter(folder: &Path, volumes: &[&Path]) -> anyhow::Result<()> {
+    enter_system(folder, Path::new("/"), volumes)
+}
+
+/// The same with the programs of the system whose root is at `system`.
+pub(crate) fn enter_system(folder: &Path, system: &Path, volumes: &[&Path]) -> anyhow::Result<()> {
     unshare(libc::CLONE_NEWNS | libc::CLONE_NEWNET)?;
     mount(None, Path::new("/"), None, libc::MS_REC | libc::MS_PRIVATE)?;
     mount(None, folder, Some("tmpfs"), libc::MS_NODEV)?;
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
-    for name in BOUND {
-        let (host, own) = (Path::new("/").join(name), folder.join(name));
-        match fs::symlink_metadata(&host) {
-            Ok(found) if found.is_symlink() => symlink(fs::read_link(&host)?, &own)?,
-            Ok(_) => bind(&host, &own)?,
+    let of = |from: &Path, name| (from.join(name), folder.join(name));
+    let programs = PROGRAMS.map(|name| of(system, name));
+    let kernel = KERNEL.map(|name| of(Path::new("/"), name));
+    for (there, own) in programs.into_iter().chain(kernel) {
+        match fs::symlink_metadata(&there) {
+            Ok(found) if found.is_symlink() => symlink(fs::read_link(&there)?, &own)?,
+            Ok(_) => bind(&there, &own)?,
             Err(_) => {}
         }
     }
@@ -100,7 +107,7 @@ pub(crate) fn enter(folder: &Path, volumes: &[&Path]) -> anyhow::Result<()> {
         let below = path
             .strip_prefix("/")
             .context("a volume's path is not absolute")?;
-        // Below /usr it is there already.
+        // Below /usr it is the system's.
         if !path.starts_with("/usr") {
             bind(path, &folder.join(below))?;
         }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde_json::Value;
 
-use crate::cni;
+use crate::containerd::Generation;
 use crate::scratch::Scratch;
 use crate::scripted;
 
@@ -75,9 +75,9 @@ impl Recorded {
 }
 
 impl Recorder {
-    /// Wrappers around the plugins that are installed.
-    pub fn create() -> anyhow::Result<Self> {
-        let real = cni::folder().context("the CNI plugins are not installed")?;
+    /// Wrappers around the plugins that a node has.
+    pub fn create(of: Generation) -> anyhow::Result<Self> {
+        let real = of.plugins().context("the CNI plugins are not installed")?;
         let folder = Scratch::create()?;
         let this = Self {
             plugins: folder.path().join("bin"),

@@ -8,29 +8,26 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use crate::containerd::{self, Containerd};
+use crate::containerd::{self, Containerd, incident};
 use crate::kube;
 use crate::scratch::pod_uid;
-use crate::stage::Need;
+use crate::stage::{Need, and};
 use crate::tracer::{Ended, Tracer, command, is_finding, netns_of};
 
 /// All that it needs to look at a node with a runtime.
-pub const NODE: &[Need] = &and_tracer::<{ containerd::NEEDS.len() + 1 }>(containerd::NEEDS);
+pub const NODE: &[Need] = &with_tracer::<{ containerd::NEEDS.len() + 1 }>(containerd::NEEDS);
+/// The same with newer programs.
+pub const NEWER: &[Need] = &with_tracer::<{ containerd::NEWER.len() + 1 }>(containerd::NEWER);
 /// All that it needs to look at an incident there.
-pub const INCIDENT: &[Need] =
-    &and_tracer::<{ containerd::incident::NEEDS.len() + 1 }>(containerd::incident::NEEDS);
+pub const INCIDENT: &[Need] = &with_tracer::<{ incident::NEEDS.len() + 1 }>(incident::NEEDS);
+/// The same with newer programs.
+pub const NEWER_INCIDENT: &[Need] = &with_tracer::<{ incident::NEWER.len() + 1 }>(incident::NEWER);
 /// All that it needs to look at an incident on a node of a cluster.
-pub const KUBE: &[Need] = &and_tracer::<{ kube::incident::NEEDS.len() + 1 }>(kube::incident::NEEDS);
+pub const KUBE: &[Need] =
+    &with_tracer::<{ kube::incident::NEEDS.len() + 1 }>(kube::incident::NEEDS);
 
-/// `base` and one more.
-const fn and_tracer<const N: usize>(base: &[Need]) -> [Need; N] {
-    let mut needs = [Need::Tracer; N];
-    let mut at = 0;
-    while at < base.len() {
-        needs[at] = base[at];
-        at += 1;
-    }
-    needs
+const fn with_tracer<const N: usize>(base: &[Need]) -> [Need; N] {
+    and(base, Need::Tracer)
 }
 
 /// Time for one snapshot_run, on a busy machine and with a debug build.

@@ -27,6 +27,9 @@ pub enum Need {
     Program(&'static str, &'static str),
     /// A busybox that runs in an empty container.
     StaticBusybox,
+    /// containerd 2, runc and crun, and the CNI plugins of a newer Debian, in the
+    /// folder named by [`NODE_TRACER_NEWER_NODE`](containerd::generation::FOLDER).
+    NewerNode,
     /// Loop devices, and ext4 on them.
     Loop,
     /// systemd-journald, and journalctl to read what it wrote.
@@ -55,6 +58,17 @@ pub const IP: Need = Need::Program("ip", "iproute2");
 
 /// All that an [`Incident`](crate::incident::Incident) needs.
 pub const INCIDENT: &[Need] = &[Need::Root, Need::Fuse, Need::Cgroup, IP];
+
+/// All of `base`, and one more.
+pub(crate) const fn and<const N: usize>(base: &[Need], more: Need) -> [Need; N] {
+    let mut needs = [more; N];
+    let mut at = 0;
+    while at < base.len() {
+        needs[at] = base[at];
+        at += 1;
+    }
+    needs
+}
 
 /// Whether the kernel has this file system.
 fn knows(kind: &str) -> bool {
@@ -103,6 +117,9 @@ impl Need {
                 if !in_path("busybox").is_some_and(|file| containerd::image::is_static(&file)) =>
             {
                 "needs a statically linked busybox: install it (Debian: busybox-static)"
+            }
+            Self::NewerNode if containerd::generation::folder().is_none() => {
+                "needs containerd 2 with all that it runs: run `cargo xtask setup` where Debian's archive is in reach, then `cargo xtask test`"
             }
             Self::Loop if !Path::new("/dev/loop-control").exists() || !knows("ext4") => {
                 "needs loop devices and ext4: modprobe loop; modprobe ext4"

@@ -77,6 +77,19 @@ impl Mirror {
     }
 }
 
+/// The folder of this name in which things are kept between runs.
+pub(crate) fn cache(name: &str) -> anyhow::Result<PathBuf> {
+    let folder = match std::env::var_os("XDG_CACHE_HOME") {
+        Some(folder) => PathBuf::from(folder),
+        None => {
+            let home =
+                std::env::var_os("HOME").context("neither XDG_CACHE_HOME nor HOME is set")?;
+            Path::new(&home).join(".cache")
+        }
+    };
+    Ok(folder.join(name))
+}
+
 /// Makes an empty folder.
 pub(crate) fn remake(folder: &Path) -> anyhow::Result<()> {
     let _ = fs::remove_dir_all(folder);

@@ -2,7 +2,7 @@
 //!
 //! | module | command |
 //! |---|---|
-//! | [`setup`] | brings what the build and the tests need ([`toolchain`], [`bpf_linker`], [`packages`], [`kube_clients`]) |
+//! | [`setup`] | brings what the build and the tests need ([`toolchain`], [`bpf_linker`], [`packages`], [`kube_clients`], [`newer`]) |
 //! | [`demo`] | stages an incident and shows what the tracer says |
 //! | [`mod@test`] | runs all tests |
 //! | [`siege`] | two users and a container attack for a minute, beside the incident |
@@ -33,6 +33,7 @@ mod generated;
 mod kube_clients;
 mod lint;
 mod miri;
+mod newer;
 mod packages;
 mod run;
 mod setup;

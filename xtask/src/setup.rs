@@ -2,7 +2,7 @@
 
 use crate::arch::Arch;
 use crate::toolchain::Toolchain;
-use crate::{bpf_linker, kube_clients, packages};
+use crate::{bpf_linker, kube_clients, newer, packages};
 
 fn say(state: &str, item: &str, detail: &str) {
     println!("setup: {state:<11} {item:<11} {detail}");
@@ -47,5 +47,6 @@ pub(crate) fn run() -> anyhow::Result<()> {
     }
     packages::bring();
     kube_clients::bring();
+    newer::bring();
     Ok(())
 }

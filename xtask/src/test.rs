@@ -6,12 +6,13 @@ use std::process::{ExitCode, Stdio};
 
 use anyhow::Context as _;
 
+use node_tracer_tests::containerd::generation;
 use node_tracer_tests::kube::clients;
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::stage::{self, Need, PACKAGES};
 
 use crate::cargo::{build_tracer, cargo};
-use crate::{dist, kube_clients, setup};
+use crate::{dist, kube_clients, newer, setup};
 
 /// Tests that passed, failed, and were skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,6 +93,7 @@ pub(crate) fn run(filter: &[String]) -> anyhow::Result<ExitCode> {
         .env("NODE_TRACER_BIN", &tracer)
         .env(PACKAGES, packages.path())
         .env(clients::FOLDER, kube_clients::folder()?)
+        .env(generation::FOLDER, newer::folder()?)
         .stdout(Stdio::piped())
         .spawn()
         .context("start cargo")?;

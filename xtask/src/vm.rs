@@ -31,13 +31,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use node_tracer_tests::stage::in_path;
 use node_tracer_tests::wait;
 use serde_json::{Value, json};
 
 use crate::arch::Arch;
-use crate::{generated, setup};
+use crate::{apt, generated, setup};
 use kernel::{Kernel, Wanted};
 use programs::Programs;
 use qemu::{Files, GuestEnd};
@@ -89,18 +88,10 @@ pub(crate) struct Vm {
 
 /// Where kernels are kept between runs.
 fn cache(arch: Arch) -> anyhow::Result<PathBuf> {
-    let folder = match std::env::var_os("XDG_CACHE_HOME") {
-        Some(folder) => PathBuf::from(folder),
-        None => {
-            let home =
-                std::env::var_os("HOME").context("neither XDG_CACHE_HOME nor HOME is set")?;
-            Path::new(&home).join(".cache")
-        }
-    };
-    Ok(folder.join(match arch {
+    apt::cache(match arch {
         Arch::Amd64 => "node-tracer-vm",
         Arch::Arm64 => "node-tracer-vm-arm64",
-    }))
+    })
 }
 
 pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {

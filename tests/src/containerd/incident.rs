@@ -7,25 +7,20 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use super::{Containerd, LIMIT, Sandbox, Subnet, collect};
+use super::{Containerd, Generation, LIMIT, Sandbox, Setup, Subnet, collect};
 use crate::cri::{Cri, PodConfig};
 use crate::hangfs::HangFs;
 use crate::incident::Stuck;
 use crate::pods::{Pod, PodsFile};
 use crate::process::{stack, state, wchan};
 use crate::scratch::Scratch;
-use crate::{stage, wait};
+use crate::stage::{self, Need, and};
+use crate::wait;
 
 /// All that a [`RealIncident`] needs.
-pub const NEEDS: &[stage::Need] = &{
-    let mut needs = [stage::Need::Fuse; super::NEEDS.len() + 1];
-    let mut at = 0;
-    while at < super::NEEDS.len() {
-        needs[at] = super::NEEDS[at];
-        at += 1;
-    }
-    needs
-};
+pub const NEEDS: &[Need] = &and::<{ super::NEEDS.len() + 1 }>(super::NEEDS, Need::Fuse);
+/// The same with newer programs.
+pub const NEWER: &[Need] = &and::<{ super::NEWER.len() + 1 }>(super::NEWER, Need::Fuse);
 
 /// Where the volume is, in the container.
 const VOLUME: &str = "/hang";
@@ -72,11 +67,24 @@ pub struct RealIncident<N = Containerd> {
 impl RealIncident {
     /// The node, the volume, and the list of pods, which is empty.
     pub fn new() -> anyhow::Result<Self> {
-        let missing = stage::missing(NEEDS);
+        Self::of(Generation::Machine)
+    }
+
+    /// The same with these programs.
+    pub fn of(generation: Generation) -> anyhow::Result<Self> {
+        let missing = stage::missing(match generation {
+            Generation::Machine => NEEDS,
+            Generation::Newer | Generation::Crun => NEWER,
+        });
         anyhow::ensure!(missing.is_empty(), "{}", missing.join("; "));
         let scratch = Scratch::create()?;
         let hangfs = HangFs::mount()?;
-        let node = Containerd::start_with(Subnet::Small, &[hangfs.mount_point()])?;
+        let node = Containerd::start_as(Setup {
+            generation,
+            subnet: Subnet::Small,
+            volumes: &[hangfs.mount_point()],
+            ..Setup::default()
+        })?;
         Ok(Self {
             hangfs,
             node,

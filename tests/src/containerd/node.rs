@@ -12,31 +12,37 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
-use super::{SOCKET, image};
+use super::{Generation, SOCKET, image};
+use crate::fuse::detach;
 use crate::syscall::wait_for_input;
-use crate::{cni, own_root, process, stage, wait};
+use crate::{own_root, process, stage, wait};
 
 /// For containerd to start, and for everything to end.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// The helper itself: `folder` is empty and private; `plugins` is the folder of
-/// the CNI plugins and `network` their configuration; `volumes` are paths that
-/// the node has too.
+/// The helper itself: `folder` is empty and private; the programs are of this
+/// `generation`; `plugins` is the folder of the CNI plugins and `network` their
+/// configuration; `volumes` are paths that the node has too.
 pub(crate) fn serve(
     folder: &Path,
+    generation: Generation,
     plugins: &Path,
     network: &str,
     volumes: &[String],
 ) -> anyhow::Result<()> {
     become_subreaper()?;
     let mut shared: Vec<&Path> = volumes.iter().map(Path::new).collect();
-    shared.extend(cni::folder());
+    shared.extend(generation.plugins());
     if !shared.iter().any(|folder| plugins.starts_with(folder)) {
         shared.push(plugins);
     }
-    own_root::enter(folder, &shared)?;
+    own_root::enter_system(folder, &generation.system()?, &shared)?;
     own_root::become_first_process()?;
-    write_configuration(plugins, network)?;
+    if generation == Generation::Crun {
+        // Where there is version 2 alone, this is no mount.
+        detach(Path::new("/sys/fs/cgroup/unified"));
+    }
+    write_configuration(generation, plugins, network)?;
     ip_link_up("lo")?;
     let mut containerd = Command::new("containerd")
         .args(["--config", "/etc/containerd/config.toml"])
@@ -58,8 +64,13 @@ fn become_subreaper() -> anyhow::Result<()> {
     }
 }
 
-fn write_configuration(plugins: &Path, network: &str) -> anyhow::Result<()> {
-    // containerd's own defaults for all paths.
+fn write_configuration(
+    generation: Generation,
+    plugins: &Path,
+    network: &str,
+) -> anyhow::Result<()> {
+    // containerd's own defaults for all paths. containerd 2 reads this version, too,
+    // as on a node that has been upgraded.
     let config = format!(
         r#"version = 2
 [grpc]
@@ -74,9 +85,12 @@ fn write_configuration(plugins: &Path, network: &str) -> anyhow::Result<()> {
     conf_dir = "/etc/cni/net.d"
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      BinaryName = "{starter}"
 "#,
         pause = image::PAUSE,
         plugins = plugins.display(),
+        starter = generation.starter(),
     );
     for (path, text) in [
         ("/etc/hosts", "127.0.0.1 localhost\n"),

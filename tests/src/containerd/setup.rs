@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{BRIDGE, NETWORK};
+use super::{BRIDGE, Generation, NETWORK};
 
 /// How large the pod network is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,10 +25,12 @@ impl Subnet {
         }
     }
 
-    /// The pod network by bridge and host-local.
-    pub(crate) fn network(self) -> Value {
+    /// The pod network by bridge and host-local, for these versions of the
+    /// specification.
+    pub(crate) fn network(self, versions: &[&str]) -> Value {
         json!({
-            "cniVersion": "0.4.0",
+            "cniVersion": versions.first(),
+            "cniVersions": versions,
             "name": NETWORK,
             "plugins": [{
                 "type": "bridge",
@@ -48,11 +50,13 @@ impl Subnet {
 /// What a node is to be like.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup<'a> {
+    /// Whose programs it runs.
+    pub generation: Generation,
     /// How large the pod network is.
     pub subnet: Subnet,
     /// Folders of the host that it has too, at the same paths.
     pub volumes: &'a [&'a Path],
-    /// The folder of CNI plugins, one of the volumes; otherwise the host's.
+    /// The folder of CNI plugins, one of the volumes; otherwise the generation's.
     pub plugins: Option<&'a Path>,
     /// The CNI configuration (a list of plugins); otherwise bridge and host-local.
     pub network: Option<&'a Value>,
@@ -61,6 +65,7 @@ pub struct Setup<'a> {
 impl Default for Setup<'_> {
     fn default() -> Self {
         Self {
+            generation: Generation::Machine,
             subnet: Subnet::Large,
             volumes: &[],
             plugins: None,

@@ -157,11 +157,15 @@ struct Node {
 
 impl Node {
     fn new() -> anyhow::Result<Self> {
+        Self::with(Cni::start)
+    }
+
+    fn with(start: fn(&Netns, &Path, &str) -> anyhow::Result<Cni>) -> anyhow::Result<Self> {
         let folder = Scratch::create()?;
         let node = Netns::create()?;
         node.ip("link set lo up")?;
         Ok(Self {
-            cni: Cni::start(&node, folder.path(), "198.18.251.0/24")?,
+            cni: start(&node, folder.path(), "198.18.251.0/24")?,
             pod: Pod::new("shop", "cart-0")?,
             id: container_id()?,
             netns: Netns::create()?,
@@ -245,6 +249,113 @@ fn cni_call_killed_by_a_signal_tells_which() -> anyhow::Result<()> {
         names_all(&call, attachment)?;
     }
     Ok(())
+}
+
+test!(
+    &[Need::Root, IP, Need::Tracer, Need::NewerNode],
+    cni_1_1_calls_are_told_with_their_results
+);
+/// What version 1.1 of the specification has added: more in a result, and calls for
+/// no container.
+fn cni_1_1_calls_are_told_with_their_results() -> anyhow::Result<()> {
+    let mut node = Node::with(Cni::start_newer)?;
+    let Node {
+        cni,
+        pod,
+        id,
+        netns,
+        folder,
+        ..
+    } = &mut node;
+    let attachment = Attachment {
+        container_id: id,
+        netns,
+        pod,
+    };
+    let mut tracer = Tracer::trace(&[])?;
+    let bridge = cni.plugins().join("bridge");
+    let mut config = cni.config("bridge");
+    config["mtu"] = json!(1400);
+    config["ipam"]["routes"] = json!([
+        { "dst": "0.0.0.0/0", "mtu": 1300, "advmss": 1260, "priority": 7, "table": 10, "scope": 0 },
+    ]);
+    let run = cni.run("ADD", &bridge, "eth0", attachment, &config)?;
+    ensure!(run.code == Some(0), "{run:?}");
+    let said: Value = serde_json::from_str(&run.stdout)?;
+    ensure!(
+        said["cniVersion"] == "1.1.0" && said["routes"][0]["table"] == 10,
+        "it is of version 1.1: {said}"
+    );
+    let ip = said["ips"][0]["address"].as_str();
+    let ip = ip.and_then(|ip| ip.split('/').next()).context("no IP")?;
+    for plugin in ["bridge", "host-local"] {
+        let call = wait_for_call(&mut tracer, "ADD", plugin, id)?;
+        exited(&call, 0)?;
+        names_all(&call, attachment)?;
+        ensure!(call["cni_version"] == "1.1.0", "{call}");
+        ensure!(call["result"]["ips"] == json!([ip]), "{ip}: {call}");
+    }
+
+    // These are for no container. They may fail, which is told and no finding.
+    let status = cni.ask("STATUS", &bridge, &config)?;
+    ensure!(status.code == Some(0), "{status:?}");
+    for (plugin, delegated) in [("bridge", false), ("host-local", true)] {
+        let call = wait_for_call(&mut tracer, "STATUS", plugin, "")?;
+        exited(&call, 0)?;
+        for_none(&call)?;
+        ensure!(call["delegated"] == delegated, "{call}");
+        ensure!(call["network"] == config["name"], "{call}");
+        ensure!(call["error"].is_null(), "{call}");
+    }
+    config["cni.dev/valid-attachments"] = json!([{ "containerID": id, "ifname": "eth0" }]);
+    let gc = cni.ask("GC", &bridge, &config)?;
+    ensure!(gc.code == Some(0), "{gc:?}");
+    let call = wait_for_call(&mut tracer, "GC", "bridge", "")?;
+    exited(&call, 0)?;
+    for_none(&call)?;
+    ensure!(call["network"] == config["name"], "{call}");
+    for (command, code) in [("STATUS", 51), ("GC", 102)] {
+        let broken = folder.path().join(format!("broken-{code}"));
+        let error = json!({ "cniVersion": "1.1.0", "code": code, "msg": "out of order" });
+        script(&broken, &format!("echo '{error}'; exit 1"))?;
+        let run = cni.ask(command, &broken, &config)?;
+        ensure!(run.code == Some(1), "{run:?}");
+        let call = wait_for_call(&mut tracer, command, &format!("broken-{code}"), "")?;
+        exited(&call, 1)?;
+        for_none(&call)?;
+        ensure!(
+            call["error"]["code"] == code && call["error"]["msg"] == "out of order",
+            "{call}"
+        );
+    }
+    let ended = tracer.stop()?;
+    // Of what a call says; that no process is in the namespace is another matter.
+    let rules = ["add-failed", "del-retry", "missing-del", "stale-del"];
+    let of_calls = |record: &&Value| {
+        let mut rules = rules.iter();
+        rules.any(|rule| is_finding(record, rule))
+    };
+    let finding = ended.records.iter().find(of_calls);
+    ensure!(finding.is_none(), "a finding: {}", finding.context("none")?);
+    ensure!(cni.store().join(ip).exists(), "the address is kept");
+    Ok(())
+}
+
+/// What a record of a call says that is for no container.
+fn for_none(call: &Value) -> anyhow::Result<()> {
+    ensure!(
+        call["ifname"] == "" && call["netns_path"] == "" && netns_of(call).is_none(),
+        "no interface and no netns: {call}"
+    );
+    ensure!(
+        call["pod"].is_null() && call["result"].is_null() && call["unread"].is_null(),
+        "no pod and no result: {call}"
+    );
+    ensure!(
+        call["trusted"] == true && call["distrust"].is_null(),
+        "it is trusted: {call}"
+    );
+    lasted(call)
 }
 
 /// Reproducible numbers (splitmix64).

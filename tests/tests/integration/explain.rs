@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::containerd::incident::RealIncident;
-use node_tracer_tests::containerd::{Containerd, Sandbox};
+use node_tracer_tests::containerd::{Containerd, Generation, Sandbox};
 use node_tracer_tests::incident::Stuck;
 use node_tracer_tests::netns::{Netns, connect};
 use node_tracer_tests::pods::{Pod, PodsFile};
 use node_tracer_tests::scratch::{Scratch, container_id};
-use node_tracer_tests::snapshot_run::{INCIDENT, NODE, SnapshotRun, on_host, on_node, whole_list};
+use node_tracer_tests::snapshot_run::{
+    INCIDENT, NEWER_INCIDENT, NODE, SnapshotRun, on_host, on_node, whole_list,
+};
 use node_tracer_tests::stage::{IP, Need};
 use node_tracer_tests::test;
 use serde_json::Value;
@@ -150,7 +152,18 @@ fn check_address(
 
 test!(INCIDENT, explain_leads_from_every_name_to_the_sandbox);
 fn explain_leads_from_every_name_to_the_sandbox() -> anyhow::Result<()> {
-    let mut incident = RealIncident::new()?;
+    leads_from_every_name(RealIncident::new()?)
+}
+
+test!(
+    NEWER_INCIDENT,
+    explain_leads_from_every_name_of_containerd_2_to_the_sandbox
+);
+fn explain_leads_from_every_name_of_containerd_2_to_the_sandbox() -> anyhow::Result<()> {
+    leads_from_every_name(RealIncident::of(Generation::Newer)?)
+}
+
+fn leads_from_every_name(mut incident: RealIncident) -> anyhow::Result<()> {
     let (old, stuck, new) = incident.stage()?;
     let folder = Scratch::create()?;
     let list = whole_list(incident.pods_file(), folder.path())?;

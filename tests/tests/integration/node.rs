@@ -2,11 +2,12 @@
 //! one with a crowd of pods.
 
 use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::containerd::incident::{self, RealIncident};
-use node_tracer_tests::containerd::{self, Containerd};
+use node_tracer_tests::containerd::{self, Containerd, Generation, Setup};
 use node_tracer_tests::crowd::{self, Crowd};
 use node_tracer_tests::netns::inode_of_process;
 use node_tracer_tests::pods::Pod;
@@ -16,7 +17,42 @@ use node_tracer_tests::{stage, wait};
 
 test!(containerd::NEEDS, stage_containerd_is_real);
 fn stage_containerd_is_real() -> anyhow::Result<()> {
-    let node = Containerd::start()?;
+    is_real(Generation::Machine, "runc")
+}
+
+test!(containerd::NEWER, stage_containerd_2_is_real);
+fn stage_containerd_2_is_real() -> anyhow::Result<()> {
+    is_real(Generation::Newer, "runc")
+}
+
+test!(containerd::NEWER, stage_crun_is_real);
+fn stage_crun_is_real() -> anyhow::Result<()> {
+    is_real(Generation::Crun, "crun")
+}
+
+/// The first line that a program of the node says of its version.
+fn version(node: &Containerd, program: &str) -> anyhow::Result<String> {
+    let mut line = Command::new("chroot");
+    let output = line
+        .arg(node.root())
+        .args([program, "--version"])
+        .output()?;
+    let text = String::from_utf8(output.stdout)?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
+fn is_real(generation: Generation, starter: &str) -> anyhow::Result<()> {
+    let node = Containerd::start_as(Setup {
+        generation,
+        ..Setup::default()
+    })?;
+    let versions = [version(&node, "containerd")?, version(&node, starter)?];
+    println!("        {}", versions.join("; "));
+    ensure!(
+        generation == Generation::Machine || versions[0].contains(" 2."),
+        "it is containerd 2: {}",
+        versions[0]
+    );
     let pod = Pod::new("shop", "web-0")?;
     let first = node.run_pod(&pod.name, &pod.namespace, &pod.uid, 0, false)?;
     let ip = first.ip.context("an address")?;

@@ -9,19 +9,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use node_tracer_tests::containerd::{Containerd, Setup};
+use node_tracer_tests::containerd::{Containerd, Generation, NETWORK, Setup};
 use node_tracer_tests::cri::{Cri, PodConfig};
 use node_tracer_tests::pods::{Pod, PodsFile};
 use node_tracer_tests::recorder::{PLUGINS, Recorded, Recorder};
 use node_tracer_tests::scratch::Scratch;
-use node_tracer_tests::snapshot_run::NODE;
+use node_tracer_tests::snapshot_run::{NEWER, NODE};
 use node_tracer_tests::test;
 use node_tracer_tests::tracer::{Ended, SOON, Tracer, is_event, is_finding};
 use node_tracer_tests::wait;
 use serde_json::{Value, json};
 
-/// Sandboxes of the large run, made by so many at once, each with so many alive.
-const SANDBOXES: usize = 200;
+/// Sandboxes are made by so many at once, each with so many alive.
 const WORKERS: usize = 4;
 const ALIVE: usize = 5;
 /// For the runtime to take one down.
@@ -194,6 +193,18 @@ fn check_pod(event: &Value, made: &Made) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The event of a call that is for no pod.
+fn check_status(event: &Value) -> anyhow::Result<()> {
+    ensure!(
+        event["trusted"] == true && event["container_id"] == "" && event["pod"].is_null(),
+        "it is for no pod: {event}"
+    );
+    for key in ["netns", "result", "error", "unread"] {
+        ensure!(event[key].is_null(), "it has no {key}: {event}");
+    }
+    Ok(())
+}
+
 /// Waits until so many calls have been told.
 fn wait_for_calls(tracer: &Tracer, plugins: &Path, count: usize) -> anyhow::Result<()> {
     let mut told = 0;
@@ -211,20 +222,40 @@ fn wait_for_calls(tracer: &Tracer, plugins: &Path, count: usize) -> anyhow::Resu
 
 test!(NODE, recorder_misses_no_call_of_200_sandboxes);
 fn recorder_misses_no_call_of_200_sandboxes() -> anyhow::Result<()> {
+    misses_no_call(Generation::Machine, 200)
+}
+
+test!(
+    NEWER,
+    recorder_misses_no_call_of_50_sandboxes_of_containerd_2
+);
+fn recorder_misses_no_call_of_50_sandboxes_of_containerd_2() -> anyhow::Result<()> {
+    misses_no_call(Generation::Newer, 50)
+}
+
+fn misses_no_call(generation: Generation, sandboxes: usize) -> anyhow::Result<()> {
     let scratch = Scratch::create()?;
-    let recorder = Recorder::create()?;
+    let recorder = Recorder::create(generation)?;
     let node = Containerd::start_as(Setup {
+        generation,
         volumes: &[recorder.volume()],
         plugins: Some(recorder.plugins()),
         ..Setup::default()
     })?;
-    let crowd = Crowd::new(&node, scratch.path(), SANDBOXES)?;
+    let crowd = Crowd::new(&node, scratch.path(), sandboxes)?;
     let pods = scratch.path().join("pods.json").display().to_string();
     let tracer = node.trace(&["--pods", &pods])?;
+    node.cri().status()?;
     let begin = Instant::now();
     crowd.run(&node)?;
     let elapsed = begin.elapsed();
+    node.cri().status()?;
     let calls = recorder.calls()?;
+    let asked = calls.iter().filter(|call| call.command == "STATUS").count();
+    ensure!(
+        (asked > 0) == (generation != Generation::Machine),
+        "plugins tell their status since containerd 2: {asked}"
+    );
     wait_for_calls(&tracer, recorder.plugins(), calls.len())?;
     let ended = tracer.stop()?;
     let made = crowd.made.into_inner()?;
@@ -234,7 +265,7 @@ fn recorder_misses_no_call_of_200_sandboxes() -> anyhow::Result<()> {
         calls.len(),
         elapsed.as_secs_f32()
     );
-    ensure!(made.len() == SANDBOXES, "{} sandboxes", made.len());
+    ensure!(made.len() == sandboxes, "{} sandboxes", made.len());
 
     // The ground truth itself: for each sandbox each plugin is called once to
     // add, and once to stop and once more to remove.
@@ -270,6 +301,10 @@ fn recorder_misses_no_call_of_200_sandboxes() -> anyhow::Result<()> {
             "exit code {}: {event}",
             call.exit_code
         );
+        if call.command == "STATUS" {
+            check_status(event)?;
+            continue;
+        }
         let made = made.get(&call.container_id).context("a stranger's call")?;
         check_pod(event, made)?;
         if call.command == "ADD" && is_bridges(&call.plugin) {
@@ -283,13 +318,25 @@ fn recorder_misses_no_call_of_200_sandboxes() -> anyhow::Result<()> {
 test!(NODE, recorder_tells_real_plugins_results);
 /// The same with the plugins as they are: what they read and wrote is theirs.
 fn recorder_tells_real_plugins_results() -> anyhow::Result<()> {
+    tells_real_plugins_results(Generation::Machine)
+}
+
+test!(NEWER, recorder_tells_results_of_cni_1_1);
+fn recorder_tells_results_of_cni_1_1() -> anyhow::Result<()> {
+    tells_real_plugins_results(Generation::Newer)
+}
+
+fn tells_real_plugins_results(generation: Generation) -> anyhow::Result<()> {
     let scratch = Scratch::create()?;
-    let node = Containerd::start()?;
+    let node = Containerd::start_as(Setup {
+        generation,
+        ..Setup::default()
+    })?;
     let crowd = Crowd::new(&node, scratch.path(), 20)?;
     let pods = scratch.path().join("pods.json").display().to_string();
     let tracer = node.trace(&["--pods", &pods])?;
     crowd.run(&node)?;
-    let plugins = node_tracer_tests::cni::folder().context("no plugins")?;
+    let plugins = generation.plugins().context("no plugins")?;
     let made = crowd.made.into_inner()?;
     wait_for_calls(&tracer, plugins, made.len() * PLUGINS.len() * 3)?;
     let ended = tracer.stop()?;
@@ -313,11 +360,15 @@ fn recorder_tells_real_plugins_results() -> anyhow::Result<()> {
                     check_pod(event, made)?;
                     let (network, ipam) = match plugin {
                         "loopback" => ("cni-loopback", Value::Null),
-                        _ => (node_tracer_tests::containerd::NETWORK, json!("host-local")),
+                        _ => (NETWORK, json!("host-local")),
                     };
                     ensure!(
                         event["network"] == network && event["ipam"] == ipam,
                         "network {network}, IPAM {ipam}: {event}"
+                    );
+                    ensure!(
+                        !is_bridges(plugin) || event["cni_version"] == generation.cni_version(),
+                        "its version: {event}"
                     );
                 }
             }

@@ -17,7 +17,7 @@ use anyhow::Context as _;
 use serde_json::json;
 
 use super::{PACKAGE, PODS, SECRET};
-use crate::containerd::Subnet;
+use crate::containerd::{Generation, Subnet};
 use crate::syscall::mount;
 use crate::wait;
 
@@ -128,7 +128,7 @@ fn furnish(root: &Path, suite: &str, tests: &[String]) -> anyhow::Result<()> {
 
 /// The pod network, with something in it that must not be told.
 fn network() -> String {
-    let mut network = Subnet::Small.network();
+    let mut network = Subnet::Small.network(Generation::Machine.cni_versions());
     network["plugins"][0]["policy"] = json!({ "type": "k8s", "k8s_auth_token": SECRET });
     network.to_string()
 }

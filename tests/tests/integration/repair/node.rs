@@ -1,14 +1,13 @@
 //! A node with a real containerd, whose runtime has lost its sandboxes.
 
-use node_tracer_tests::snapshot_run::INCIDENT;
-use node_tracer_tests::snapshot_run::NODE;
+use node_tracer_tests::snapshot_run::{INCIDENT, NEWER, NEWER_INCIDENT, NODE};
 use node_tracer_tests::test;
 use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::containerd::incident::RealIncident;
-use node_tracer_tests::containerd::{Containerd, Subnet};
+use node_tracer_tests::containerd::{Containerd, Generation, Setup, Subnet};
 use node_tracer_tests::pods::Pod;
 use node_tracer_tests::scratch::{Scratch, container_id};
 use node_tracer_tests::snapshot_run::{on_node, whole_list};
@@ -20,7 +19,20 @@ const GRACE: &str = "2s";
 
 test!(NODE, repair_on_a_node_with_containerd);
 fn repair_on_a_node_with_containerd() -> anyhow::Result<()> {
-    let node = Containerd::start_with(Subnet::Small, &[])?;
+    repair_on_a_node(Generation::Machine)
+}
+
+test!(NEWER, repair_on_a_node_with_containerd_2);
+fn repair_on_a_node_with_containerd_2() -> anyhow::Result<()> {
+    repair_on_a_node(Generation::Newer)
+}
+
+fn repair_on_a_node(generation: Generation) -> anyhow::Result<()> {
+    let node = Containerd::start_as(Setup {
+        generation,
+        subnet: Subnet::Small,
+        ..Setup::default()
+    })?;
     let scratch = Scratch::create()?;
     let run = |name: &str| {
         let pod = Pod::new("shop", name)?;
@@ -71,7 +83,15 @@ fn repair_on_a_node_with_containerd() -> anyhow::Result<()> {
 
 test!(INCIDENT, repair_leaves_a_ghost_to_a_person);
 fn repair_leaves_a_ghost_to_a_person() -> anyhow::Result<()> {
-    let mut incident = RealIncident::new()?;
+    leaves_a_ghost(RealIncident::new()?)
+}
+
+test!(NEWER_INCIDENT, repair_leaves_a_ghost_of_containerd_2);
+fn repair_leaves_a_ghost_of_containerd_2() -> anyhow::Result<()> {
+    leaves_a_ghost(RealIncident::of(Generation::Newer)?)
+}
+
+fn leaves_a_ghost(mut incident: RealIncident) -> anyhow::Result<()> {
     let (old, stuck, new) = incident.stage()?;
     let scratch = Scratch::create()?;
     let pods = whole_list(incident.pods_file(), scratch.path())?;

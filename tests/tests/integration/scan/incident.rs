@@ -1,13 +1,13 @@
 //! The incident by a real runtime, already there when one looks.
 
-use node_tracer_tests::snapshot_run::INCIDENT;
+use node_tracer_tests::snapshot_run::{INCIDENT, NEWER_INCIDENT};
 use node_tracer_tests::test;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use node_tracer_tests::containerd::incident::RealIncident;
-use node_tracer_tests::containerd::{Containerd, Sandbox};
+use node_tracer_tests::containerd::{Containerd, Generation, Sandbox};
 use node_tracer_tests::incident::Stuck;
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::snapshot_run::{SnapshotRun, on_node, whole_list};
@@ -177,7 +177,15 @@ fn scan(node: &Containerd, args: &[&str]) -> anyhow::Result<SnapshotRun> {
 test!(INCIDENT, scan_tells_the_incident_whoever_does_not_answer);
 /// Which source answers changes what is certain, and nothing else.
 fn scan_tells_the_incident_whoever_does_not_answer() -> anyhow::Result<()> {
-    let mut incident = RealIncident::new()?;
+    tells_whoever_does_not_answer(RealIncident::new()?)
+}
+
+test!(NEWER_INCIDENT, scan_tells_the_incident_on_containerd_2);
+fn scan_tells_the_incident_on_containerd_2() -> anyhow::Result<()> {
+    tells_whoever_does_not_answer(RealIncident::of(Generation::Newer)?)
+}
+
+fn tells_whoever_does_not_answer(mut incident: RealIncident) -> anyhow::Result<()> {
     let facts = Facts::stage(&mut incident)?;
     let node = incident.node();
     let folder = Scratch::create()?;
@@ -258,7 +266,15 @@ fn traced(
 
 test!(INCIDENT, scan_and_trace_give_a_finding_the_same_id);
 fn scan_and_trace_give_a_finding_the_same_id() -> anyhow::Result<()> {
-    let mut incident = RealIncident::new()?;
+    give_the_same_id(RealIncident::new()?)
+}
+
+test!(NEWER_INCIDENT, scan_and_trace_tell_the_incident_on_crun);
+fn scan_and_trace_tell_the_incident_on_crun() -> anyhow::Result<()> {
+    give_the_same_id(RealIncident::of(Generation::Crun)?)
+}
+
+fn give_the_same_id(mut incident: RealIncident) -> anyhow::Result<()> {
     let facts = Facts::stage(&mut incident)?;
     let folder = Scratch::create()?;
     let pods = whole_list(incident.pods_file(), folder.path())?;

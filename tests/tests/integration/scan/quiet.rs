@@ -1,6 +1,6 @@
 //! What scan has nothing to say about, and that it changes nothing.
 
-use node_tracer_tests::snapshot_run::NODE;
+use node_tracer_tests::snapshot_run::{NEWER, NODE};
 use node_tracer_tests::stage::IP;
 use node_tracer_tests::stage::Need;
 use node_tracer_tests::test;
@@ -11,7 +11,7 @@ use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, ensure};
-use node_tracer_tests::containerd::{Containerd, Sandbox};
+use node_tracer_tests::containerd::{Containerd, Generation, Sandbox, Setup};
 use node_tracer_tests::keeper::Private;
 use node_tracer_tests::netns::{Netns, connect, inode_of_process};
 use node_tracer_tests::pods::{Pod, PodsFile};
@@ -44,8 +44,15 @@ fn run_pod(node: &Containerd, pods: &mut PodsFile, name: &str) -> anyhow::Result
 
 impl Healthy {
     fn start() -> anyhow::Result<Self> {
+        Self::of(Generation::Machine)
+    }
+
+    fn of(generation: Generation) -> anyhow::Result<Self> {
         let scratch = Scratch::create()?;
-        let node = Containerd::start()?;
+        let node = Containerd::start_as(Setup {
+            generation,
+            ..Setup::default()
+        })?;
         let mut pods = PodsFile::create(scratch.path())?;
         let mut inodes = vec![inode_of_process(node.pid())?];
         for name in ["web-0", "web-1"] {
@@ -114,7 +121,15 @@ fn state(node: &Containerd) -> anyhow::Result<(Files, Vec<String>)> {
 
 test!(NODE, scan_says_nothing_of_a_healthy_node_and_leaves_it_so);
 fn scan_says_nothing_of_a_healthy_node_and_leaves_it_so() -> anyhow::Result<()> {
-    let healthy = Healthy::start()?;
+    says_nothing_and_leaves_it_so(&Healthy::start()?)
+}
+
+test!(NEWER, scan_says_nothing_of_a_healthy_node_with_containerd_2);
+fn scan_says_nothing_of_a_healthy_node_with_containerd_2() -> anyhow::Result<()> {
+    says_nothing_and_leaves_it_so(&Healthy::of(Generation::Newer)?)
+}
+
+fn says_nothing_and_leaves_it_so(healthy: &Healthy) -> anyhow::Result<()> {
     let list = healthy.list();
     let before = state(&healthy.node)?;
     for args in [

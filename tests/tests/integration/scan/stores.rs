@@ -1,6 +1,6 @@
 //! host-local's store, as a real plugin made it and as others have left it.
 
-use node_tracer_tests::snapshot_run::NODE;
+use node_tracer_tests::snapshot_run::{NEWER, NODE};
 use node_tracer_tests::test;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, ensure};
-use node_tracer_tests::containerd::{Containerd, STORE, Sandbox, Subnet};
+use node_tracer_tests::containerd::{Containerd, Generation, STORE, Sandbox, Setup, Subnet};
 use node_tracer_tests::pods::{Pod, PodsFile};
 use node_tracer_tests::scratch::{Scratch, container_id};
 use node_tracer_tests::snapshot_run::{SnapshotRun, on_node};
@@ -31,9 +31,17 @@ struct Stage {
 
 impl Stage {
     fn new() -> anyhow::Result<Self> {
+        Self::of(Generation::Machine)
+    }
+
+    fn of(generation: Generation) -> anyhow::Result<Self> {
         let scratch = Scratch::create()?;
         Ok(Self {
-            node: Containerd::start_with(Subnet::Small, &[])?,
+            node: Containerd::start_as(Setup {
+                generation,
+                subnet: Subnet::Small,
+                ..Setup::default()
+            })?,
             pods: PodsFile::create(scratch.path())?,
             _scratch: scratch,
         })
@@ -156,7 +164,15 @@ fn scan_tells_a_running_pods_missing_reservation_and_how_to_put_it_back() -> any
 
 test!(NODE, scan_tells_leaked_reservations_from_live_ones);
 fn scan_tells_leaked_reservations_from_live_ones() -> anyhow::Result<()> {
-    let mut stage = Stage::new()?;
+    tells_leaks_from_live_ones(Stage::new()?)
+}
+
+test!(NEWER, scan_tells_leaked_reservations_on_containerd_2);
+fn scan_tells_leaked_reservations_on_containerd_2() -> anyhow::Result<()> {
+    tells_leaks_from_live_ones(Stage::of(Generation::Newer)?)
+}
+
+fn tells_leaks_from_live_ones(mut stage: Stage) -> anyhow::Result<()> {
     let (first, _second) = (stage.run("web-0")?, stage.run("web-1")?);
     let stopped = stage.run("web-2")?;
     ensure!(stage.node.stop(&stopped, Duration::from_secs(20))?, "stop");

@@ -343,6 +343,12 @@ fn results_of_every_version_are_understood() {
     );
     let newer = r#"{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.0.0.5/24"}]}"#;
     assert_eq!(of("my-net-abc-eth0", newer), "my-net abc eth0 10.0.0.5");
+    let newest = r#"{"kind":"cniCacheV1","containerId":"abc","ifName":"eth0","networkName":"n","netns":"/run/netns/a","cniArgs":[],
+        "result":{"cniVersion":"1.1.0","interfaces":[{"name":"veth1","mac":"aa:bb","mtu":1500},
+            {"name":"eth0","mac":"aa:cc","mtu":1500,"sandbox":"/run/netns/a","pciID":"0000:00:1f.6"},
+            {"name":"net1","socketPath":"/run/vhost/net1.sock"}],"ips":[{"address":"10.0.0.5/24","interface":1}],
+            "routes":[{"dst":"0.0.0.0/0","mtu":1400,"advmss":1360,"priority":100,"table":10,"scope":0}]}}"#;
+    assert_eq!(of("n-abc-eth0", newest), "n abc eth0 10.0.0.5");
     let none = r#"{"kind":"cniCacheV1","containerId":"abc","ifName":"lo","networkName":"cni-loopback","cniArgs":null,"result":{"cniVersion":"1.0.0","ips":null}}"#;
     assert_eq!(of("cni-loopback-abc-lo", none), "cni-loopback abc lo ");
 }

@@ -107,6 +107,13 @@ pub(super) fn line(event: &Event) -> Option<Line> {
             exit_code: Some(0),
             ..
         } if call.delegated && call.trusted => None,
+        // Since containerd 2.0 kubelet has the plugins asked every 5 seconds; that all
+        // is well is no news.
+        What::CniCall {
+            call,
+            exit_code: Some(0),
+            ..
+        } if call.command == CniCommand::Status && call.trusted => None,
         What::CniCall {
             call,
             exit_code,

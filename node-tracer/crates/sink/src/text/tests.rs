@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use event::{
-    What,
+    CniCall, What,
     finding::{Holder, Rule},
 };
 
@@ -125,6 +125,41 @@ fn an_event_is_cut_for_a_terminal_alone() {
         assert!(line.len() <= room && line.len() > room - 12, "{line}");
         assert!(line.ends_with(" word  ..."), "{line}");
     }
+}
+
+#[test]
+fn a_plugin_that_says_it_is_well_is_no_news() {
+    let line = |command: &str, exit_code: i32| {
+        let call = CniCall {
+            command: command.into(),
+            plugin: String::from("bridge"),
+            trusted: true,
+            ..CniCall::default()
+        };
+        let what = What::CniCall {
+            call,
+            exit_code: Some(exit_code),
+            signal: None,
+            duration_ms: 20.0,
+            result: None,
+            error: None,
+            unread: None,
+        };
+        let event = Event {
+            time: time("2025-11-21T06:00:00Z"),
+            what,
+        };
+        let mut sink = TextSink::new(Vec::new(), false);
+        printed(&mut sink, &Record::event("n", &event))
+    };
+    assert_eq!(line("STATUS", 0), "");
+    let failed = line("STATUS", 1);
+    assert!(
+        failed.ends_with("STATUS bridge  → exit 1 20 ms\n"),
+        "{failed}"
+    );
+    let gc = line("GC", 0);
+    assert!(gc.ends_with("GC   bridge  → ok 20 ms\n"), "{gc}");
 }
 
 #[test]

@@ -309,6 +309,37 @@ mod tests {
         assert_eq!(result.interfaces[1].mac, None);
     }
 
+    /// Of a plugin for virtual functions and one for user space, with all that version
+    /// 1.1 has added.
+    #[test]
+    fn results_of_version_1_1_are_understood() {
+        let told = answer(
+            "ADD",
+            true,
+            r#"{"cniVersion":"1.1.0","interfaces":[
+                {"name":"eth0","mac":"aa:bb","mtu":1500,"sandbox":"/run/netns/a","pciID":"0000:00:1f.6"},
+                {"name":"net1","mtu":0,"socketPath":"/run/vhost/net1.sock"}],
+                "ips":[{"address":"10.0.0.5/24","gateway":"10.0.0.1","interface":0}],
+                "routes":[{"dst":"0.0.0.0/0","gw":"10.0.0.1","mtu":1400,"advmss":1360,
+                "priority":100,"table":10,"scope":0}],"dns":{}}"#,
+        );
+        let result = told.result.unwrap();
+        assert_eq!(result.ips, ["10.0.0.5".parse::<IpAddr>().unwrap()]);
+        let names: Vec<&str> = result.interfaces.iter().map(|it| &*it.name).collect();
+        assert_eq!(names, ["eth0", "net1"]);
+    }
+
+    #[test]
+    fn a_call_for_no_container_has_no_result_and_may_fail() {
+        for command in ["STATUS", "GC"] {
+            assert_eq!(answer(command, true, ""), PluginOutput::default());
+            assert_eq!(answer(command, true, "{}"), PluginOutput::default());
+            let failed = answer(command, false, r#"{"code":50,"msg":"not ready"}"#);
+            let error = failed.error.unwrap();
+            assert_eq!((error.code, error.msg.as_str()), (Some(50), "not ready"));
+        }
+    }
+
     #[test]
     fn results_of_old_plugins_are_understood() {
         let told = answer(
