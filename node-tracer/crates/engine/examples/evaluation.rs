@@ -6,6 +6,12 @@
 //! evaluation [NODE...]
 //! ```
 
+#![allow(
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "it measures, and says what"
+)]
+
 use std::{env, net::IpAddr, path::PathBuf, time::Instant};
 
 use event::{
@@ -20,10 +26,12 @@ const MEASURED: usize = 41;
 const FIRST: u32 = 1_000;
 
 type Story = Vec<Event>;
+/// What a node is called, and how it came to be.
+type Sample = (&'static str, fn() -> Story);
 
 fn main() {
     let wanted: Vec<String> = env::args().skip(1).collect();
-    let nodes: [(&str, fn() -> Story); 8] = [
+    let nodes: [Sample; 8] = [
         ("250 healthy pods", || healthy(250)),
         ("1000 healthy pods", || healthy(1_000)),
         ("5000 healthy pods", || healthy(5_000)),

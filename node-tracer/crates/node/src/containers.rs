@@ -432,7 +432,7 @@ mod tests {
         ]);
         assert_eq!(ids(&root), "ab");
         let lab = root.path().join("sys/fs/cgroup/systemd/lab");
-        match std::os::unix::fs::chown(lab, Some(65_534), None) {
+        match chown(lab, Some(65_534), None) {
             Ok(()) => assert_eq!(ids(&root), "a"),
             // Without root there is nobody else.
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
@@ -465,7 +465,7 @@ mod tests {
     fn what_a_user_makes_in_a_cgroup_of_theirs_is_no_containers() {
         let root = node(&[format!("/sys/fs/cgroup/x/delegated/{}", id('a'))]);
         let delegated = root.path().join("sys/fs/cgroup/x/delegated");
-        if let Err(error) = std::os::unix::fs::chown(delegated, Some(1_000), None) {
+        if let Err(error) = chown(delegated, Some(1_000), None) {
             // Without root there is nobody else.
             assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
             return;
