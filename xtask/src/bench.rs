@@ -7,6 +7,7 @@
 //! | [`latency`] | from what happens in the kernel to the record of it |
 //! | [`footprint`] | start, memory and time on a CPU on a node with many pods |
 //! | [`scan`], [`storm`], [`replay`] | one look; all at once; a large log |
+//! | [`evaluation`] | all rules after one change |
 //! | [`size`] | the binary |
 //! | [`fleet`] | what the tracers of thousands of nodes ask of an API server |
 //! | [`budget`] | what each may take, and the table of all |
@@ -19,6 +20,7 @@
 
 mod budget;
 pub(crate) mod crictl;
+mod evaluation;
 mod fleet;
 mod footprint;
 mod hooks;
@@ -87,6 +89,8 @@ enum What {
     Storm(storm::Options),
     /// A large log that says little, beside grep
     Replay(replay::Options),
+    /// All rules after one small change, on large nodes
+    Evaluation,
     /// The static binary
     Size,
     /// What the tracers of a whole cluster ask of a real API server (not part of all)
@@ -143,6 +147,7 @@ impl What {
             "scan",
             "storm",
             "replay",
+            "evaluation",
             "size",
         ];
         let parsed = names.map(|name| Ok(Line::try_parse_from([name])?.what));
@@ -158,6 +163,7 @@ impl What {
             Self::Scan(_) => "scan",
             Self::Storm(_) => "storm",
             Self::Replay(_) => "replay",
+            Self::Evaluation => "evaluation",
             Self::Size => "size",
             Self::Fleet(_) => "fleet",
         }
@@ -171,7 +177,7 @@ impl What {
             Self::Scan(_) => scan::NEEDS,
             Self::Storm(_) => storm::NEEDS,
             Self::Replay(_) => replay::NEEDS,
-            Self::Size => &[],
+            Self::Evaluation | Self::Size => &[],
             Self::Fleet(_) => fleet::NEEDS,
         };
         stage::missing(needs)
@@ -186,6 +192,7 @@ impl What {
             Self::Scan(options) => scan::run(options, setting),
             Self::Storm(options) => storm::run(options, setting),
             Self::Replay(options) => replay::run(options, setting),
+            Self::Evaluation => evaluation::run(),
             Self::Size => size::run(setting),
             Self::Fleet(options) => fleet::run(options, setting),
         }
