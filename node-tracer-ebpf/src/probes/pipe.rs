@@ -2,11 +2,10 @@
 //!
 //! No hook on reads and writes tells of it, for that would cost every process
 //! of the node. But a pipe keeps what goes through it for a while: its ring
-//! still has the page and the length of each buffer that was emptied, and one
-//! or two emptied pages are kept for the next write. A configuration and a
-//! result are written once, in a page or less; so when the plugin ends, or
-//! while it runs, they are still there, read or not. What was written over is
-//! told as such.
+//! still has the page and the length of each buffer that was emptied, and a few
+//! emptied pages are kept for the next write. A configuration and a result are
+//! written once, in a page or less; so when the plugin ends, or while it runs,
+//! they are still there, read or not. What was written over is told as such.
 
 use core::{ffi::c_void, hint::black_box};
 
@@ -88,7 +87,14 @@ fn is_gone(pipe: u64, slot: usize, page: u64) -> u64 {
         count => load(pipe, count),
     };
     let mut kept = [0_u64; KEPT];
-    load_into(&mut kept, pipe, offset!(pipe_kept));
+    if places > 2 {
+        load_into(&mut kept, pipe, offset!(pipe_kept));
+    } else {
+        // More would be beyond the pipe's own memory.
+        let mut few = [0_u64; 2];
+        load_into(&mut few, pipe, offset!(pipe_kept));
+        kept[..2].copy_from_slice(&few);
+    }
     let mut is_kept = 0;
     for (place, kept) in kept.into_iter().enumerate() {
         is_kept |= equal(page, kept) & less(place as u64, u64::from(used));

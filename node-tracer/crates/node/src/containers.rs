@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
+use rustix::fs::FileType;
 
 use super::{
     bundles::spec::is_id,
@@ -276,9 +276,6 @@ pub fn of_shims(root: &Path, procfs: &Procfs, pids: Vec<u32>) -> Result<Existing
         .into_iter()
         .next()
         .and_then(|(_, uids)| uids);
-    let root_uid: Option<u32> = first
-        .as_deref()
-        .and_then(|uids| uids.split_whitespace().next()?.parse().ok());
     let of_node = uids(pids).into_iter().filter(|(_, uids)| *uids == first);
     let pids = of_node.map(|(pid, _)| pid).collect();
     let opened = {
@@ -300,9 +297,7 @@ pub fn of_shims(root: &Path, procfs: &Procfs, pids: Vec<u32>) -> Result<Existing
         };
         let is_there = || root.uid(&cwd).is_some();
         let is_nodes = mounts(&shim) == nodes || is_there();
-        // A user can have root's programs wait in a folder of the user's own.
-        let is_strangers = owner(&shim.join("cwd")).is_some_and(|uid| Some(uid) != root_uid);
-        Ok(watched(&cwd).filter(|_| is_nodes && !is_strangers))
+        Ok(watched(&cwd).filter(|_| is_nodes))
     });
     Ok(Existing {
         ids: ids.into_iter().collect(),
@@ -316,13 +311,6 @@ fn uids(proc: &Path, pid: u32) -> Result<(u32, Option<String>), ProcfsError> {
     let status = read_file(&proc.join(format!("{pid}/status")))?;
     let uids = status.and_then(|status| status_field(&status, "Uid:"));
     Ok((pid, uids))
-}
-
-/// Whose a folder is, by what is known of it already: nobody is asked who may not
-/// answer.
-fn owner(folder: &Path) -> Option<u32> {
-    let stat = statx(CWD, folder, AtFlags::STATX_DONT_SYNC, StatxFlags::UID);
-    Some(stat.ok()?.stx_uid)
 }
 
 /// The mount namespace of a process.
@@ -348,10 +336,7 @@ fn watched(folder: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        fs,
-        os::unix::fs::{MetadataExt as _, chown, symlink},
-    };
+    use std::{fs, os::unix::fs::symlink};
 
     use super::*;
     use crate::procfs::Bounded;
@@ -432,7 +417,7 @@ mod tests {
         ]);
         assert_eq!(ids(&root), "ab");
         let lab = root.path().join("sys/fs/cgroup/systemd/lab");
-        match chown(lab, Some(65_534), None) {
+        match std::os::unix::fs::chown(lab, Some(65_534), None) {
             Ok(()) => assert_eq!(ids(&root), "a"),
             // Without root there is nobody else.
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
@@ -465,7 +450,7 @@ mod tests {
     fn what_a_user_makes_in_a_cgroup_of_theirs_is_no_containers() {
         let root = node(&[format!("/sys/fs/cgroup/x/delegated/{}", id('a'))]);
         let delegated = root.path().join("sys/fs/cgroup/x/delegated");
-        if let Err(error) = chown(delegated, Some(1_000), None) {
+        if let Err(error) = std::os::unix::fs::chown(delegated, Some(1_000), None) {
             // Without root there is nobody else.
             assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
             return;
@@ -586,44 +571,6 @@ mod tests {
         let existing = of_shims(root.path(), &procfs, vec![7, 8, 9, 10]).unwrap();
         // Of one with mounts of its own the folder is on the node.
         assert_eq!(existing.ids, BTreeSet::from([id('a'), id('c')]));
-    }
-
-    #[test]
-    fn a_program_of_root_in_a_folder_of_a_users_is_no_shim() {
-        let root = node(&[]);
-        let process = |pid: u32, container: char, owner: u32| {
-            let task = format!(
-                "tmp/{pid}/io.containerd.runtime.v2.task/k8s.io/{}",
-                id(container)
-            );
-            let (proc, work) = (
-                root.path().join(format!("proc/{pid}")),
-                root.path().join(task),
-            );
-            fs::create_dir_all(&proc).unwrap();
-            fs::create_dir_all(&work).unwrap();
-            chown(&work, Some(owner), None).unwrap();
-            fs::write(proc.join("cgroup"), "0::/user.slice\n").unwrap();
-            // As sudo while it asks for a password.
-            let own = fs::metadata(root.path()).unwrap().uid();
-            fs::write(
-                proc.join("status"),
-                format!("Uid:\t{own}\t{own}\t{own}\t{own}\n"),
-            )
-            .unwrap();
-            symlink(work, proc.join("cwd")).unwrap();
-        };
-        let own = fs::metadata(root.path()).unwrap().uid();
-        process(1, '0', own);
-        process(7, 'a', own);
-        let procfs = Procfs::new(root.path(), Bounded::default());
-        let shims = |pids| of_shims(root.path(), &procfs, pids).unwrap().ids;
-        assert_eq!(shims(vec![7]), BTreeSet::from([id('a')]));
-        // Only root can give a folder away.
-        if own == 0 {
-            process(8, 'b', 1_000);
-            assert_eq!(shims(vec![8]), BTreeSet::new());
-        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! or a cgroup need not.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     hash::Hash,
     time::Duration,
 };
@@ -17,6 +17,8 @@ use event::{Netns, RuntimeSandbox, clock::Timestamp};
 pub const CRI: &str = "cri";
 /// Sandboxes at most, of one source.
 pub const MAX_SANDBOXES: usize = 16_384;
+/// Sandboxes that are remembered once they are gone, of one source.
+const MAX_GONE: usize = 4_096;
 /// IDs at most, of one source.
 const MAX_IDS: usize = 131_072;
 const MAX_SOURCES: usize = 8;
@@ -50,6 +52,9 @@ pub struct SandboxList {
     by_container: HashMap<String, String>,
     by_inode: HashMap<u32, BTreeSet<String>>,
     by_uid: HashMap<String, BTreeSet<String>>,
+    /// Those that were there and are not any more, as far as there is room. IDs do
+    /// not come back.
+    gone: VecDeque<String>,
 }
 
 impl SandboxList {
@@ -62,11 +67,13 @@ impl SandboxList {
         self.sandboxes.get(self.by_container.get(id)?)
     }
 
-    /// Whether the runtime has a sandbox no more whose network was made then.
-    /// It lists one only when it has started it, some time after that.
-    pub fn has_removed(&self, id: &str, made: Timestamp) -> bool {
+    /// Whether the runtime has a sandbox no more that had its network by then. It
+    /// lists one only when it has started it, some time after that: what it never
+    /// listed may be starting.
+    pub fn has_removed(&self, id: &str, by: Timestamp) -> bool {
         const STARTS: Duration = Duration::from_secs(30);
-        self.partial.is_none() && self.at > made.plus(STARTS) && self.of_container(id).is_none()
+        let had = || self.gone.iter().any(|gone| gone == id) || self.at > by.plus(STARTS);
+        self.partial.is_none() && self.of_container(id).is_none() && had()
     }
 
     /// The sandboxes in a network namespace: one, unless the list is stale.
@@ -107,6 +114,14 @@ impl SandboxList {
         self.told.insert(id.clone(), at);
         self.sandboxes.insert(id.clone(), sandbox.clone());
         true
+    }
+
+    /// Remembers that one was there.
+    fn goes(&mut self, id: &str) {
+        if self.gone.len() >= MAX_GONE {
+            self.gone.pop_front();
+        }
+        self.gone.push_back(id.to_owned());
     }
 
     fn take(&mut self, id: &str) -> bool {
@@ -206,9 +221,18 @@ impl Runtime {
             by_container: HashMap::new(),
             by_inode: HashMap::new(),
             by_uid: HashMap::new(),
+            gone: VecDeque::new(),
         };
         for sandbox in sandboxes {
             self.dropped += u64::from(!list.put(sandbox, at));
+        }
+        if let Some(before) = self.lists.remove(source) {
+            list.gone = before.gone;
+            for id in before.sandboxes.keys() {
+                if !list.sandboxes.contains_key(id) {
+                    list.goes(id);
+                }
+            }
         }
         self.lists.insert(source.to_owned(), list);
         true
@@ -229,7 +253,11 @@ impl Runtime {
             return false;
         };
         list.at = at;
-        list.take(id)
+        let was_there = list.take(id);
+        if was_there {
+            list.goes(id);
+        }
+        was_there
     }
 
     pub(super) fn containers(

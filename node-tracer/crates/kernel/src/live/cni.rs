@@ -245,6 +245,14 @@ impl CniTable {
         }
     }
 
+    /// The namespace at a path, if a plugin that runs was called for that one: what
+    /// it calls in its turn may outlive it.
+    pub(super) fn netns_at(&self, caller: u32, path: &str) -> Option<event::Netns> {
+        let call = &self.running.get(&caller)?.call;
+        call.netns
+            .filter(|_| call.trusted && call.netns_path == path)
+    }
+
     /// Whether the configuration of some trusted plugin that runs since before
     /// `time` is not known.
     pub(super) fn lacks_config(&self, time: u64) -> bool {

@@ -245,8 +245,12 @@ impl Live {
                 if exec.truncated {
                     self.drop("cni-environment-truncated", 1);
                 }
-                if let Some(inode) = self.procfs.netns_at(call.parent_pid, &call.netns_path) {
-                    let netns = self.netns_called(inode, exec.time, changes);
+                let (caller, path) = (call.parent_pid, call.netns_path.as_str());
+                let netns = self.cni.netns_at(caller, path).or_else(|| {
+                    let inode = self.procfs.netns_at(caller, path)?;
+                    Some(self.netns_called(inode, exec.time, changes))
+                });
+                if let Some(netns) = netns {
                     // It is told before what is done in it.
                     self.tell(std::mem::take(changes), out);
                     self.cni.set_netns(call.pid, netns);

@@ -4,7 +4,7 @@
 //! Taken are names, the pod and the addresses. The network's configuration is
 //! in there, too, encoded: it can hold tokens and is never decoded.
 
-use std::{net::IpAddr, path::Path};
+use std::{io, net::IpAddr, path::Path};
 
 use serde::{Deserialize, Deserializer};
 
@@ -15,13 +15,18 @@ use event::{Attachment, Event, Netns, PodRef, What, clock::Timestamp};
 /// libcni's own place, and that of builds that say `/var/lib/cni/cache`.
 const CACHE_DIRS: &[&str] = &["/var/lib/cni/results", "/var/lib/cni/cache/results"];
 
-/// Largest file that is read. Real ones have 1 to 5 kB, but containerd has libcni
-/// keep the annotations of the pod: 256 KiB, of which each byte can be an escape of
-/// six, and who makes pods writes them.
-const MAX_FILE: usize = 4 << 20;
+/// Largest file that is read at first; real ones have 1 to 5 kB.
+const MAX_FILE: usize = 256 << 10;
 
-/// All that is read of one folder.
-const MAX_TOTAL: usize = 512 << 20;
+/// Largest file that is read once all of these are. containerd has libcni keep the
+/// annotations of the pod: 256 KiB, of which each byte can be an escape of six, and
+/// who makes pods writes them.
+const MAX_LARGE: usize = 4 << 20;
+
+/// All that is read of one folder: of small files, and of large ones, which take a
+/// fraction of a second.
+const MAX_TOTAL: usize = 256 << 20;
+const MAX_TOTAL_LARGE: usize = 64 << 20;
 
 /// Addresses that are kept of one attachment.
 const MAX_IPS: usize = 64;
@@ -132,17 +137,16 @@ pub fn attachments(
             let what = format!("has more than {MAX_ENTRIES} files; the rest was not read");
             unread.push(Unread::content(path, what));
         }
-        let mut room = MAX_TOTAL;
-        for entry in &listing.entries {
-            let file = path.join(&entry.name);
-            let found = match folder.read(entry, MAX_FILE.min(room)) {
+        let (mut room, mut room_for_large, mut large) = (MAX_TOTAL, MAX_TOTAL_LARGE, Vec::new());
+        let mut take = |file: &Path, found: Result<Found, io::Error>, room: &mut usize| {
+            let found = match found {
                 Ok(Found::File(content)) => {
-                    room -= content.bytes.len().min(room);
-                    attachment(&file, &content)
+                    *room -= content.bytes.len().min(*room);
+                    attachment(file, &content)
                 }
-                Ok(Found::Missing) => continue,
-                Ok(Found::Folder) => Err(Unread::content(&file, "is a folder")),
-                Err(error) => Err(Unread::read(&file, error)),
+                Ok(Found::Missing) => return,
+                Ok(Found::Folder) => Err(Unread::content(file, "is a folder")),
+                Err(error) => Err(Unread::read(file, error)),
             };
             match found {
                 Ok(mut found) => {
@@ -153,6 +157,16 @@ pub fn attachments(
                 }
                 Err(error) => unread.push(error),
             }
+        };
+        for entry in &listing.entries {
+            match folder.read(entry, MAX_FILE.min(room)) {
+                Err(error) if error.kind() == io::ErrorKind::FileTooLarge => large.push(entry),
+                found => take(&path.join(&entry.name), found, &mut room),
+            }
+        }
+        for entry in large {
+            let found = folder.read(entry, MAX_LARGE.min(room_for_large));
+            take(&path.join(&entry.name), found, &mut room_for_large);
         }
         events.push(listed(path, attachments, unread, now));
     }

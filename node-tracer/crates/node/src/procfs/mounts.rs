@@ -6,7 +6,7 @@
 //! that hangs: see [`Root::namespace`](crate::root::Root::namespace).
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     ffi::{OsStr, OsString},
     fs,
     io::{self, BufRead as _},
@@ -62,9 +62,8 @@ pub struct NsfsMount {
     pub tid: u32,
     /// It is the host's own: that of process 1 and of the kernel's threads.
     pub host: bool,
-    /// The mount namespace belongs to another user namespace than the node's, in
-    /// which a user mounts what it likes; or the node has another network
-    /// namespace at that path.
+    /// The mount namespace belongs to another user namespace than the node's: in
+    /// it a user mounts what it likes.
     pub of_user: bool,
 }
 
@@ -90,8 +89,6 @@ pub struct NsfsMounts {
     /// There can be other mount namespaces among them than that of a guarded
     /// process 1, which is the kernel's own and was read by its threads.
     pub partial: bool,
-    /// What the host has at a path.
-    hosts: HashMap<PathBuf, u32>,
 }
 
 impl Procfs {
@@ -302,11 +299,6 @@ impl NsfsMounts {
 
     fn add(&mut self, mounts: Vec<NsfsLine>, member: &Member, host: bool, of_user: bool) {
         for NsfsLine { inode, path, .. } in mounts {
-            if host {
-                self.hosts.insert(path.clone(), inode);
-            }
-            // In a pod's container a path can be the pod's choice.
-            let of_user = of_user || self.hosts.get(&path).is_some_and(|own| *own != inode);
             let paths = self.mounts.entry(inode).or_default();
             // A user's mounts begin as a copy of the node's.
             let is_copy = of_user && paths.iter().any(|of| !of.of_user && of.path == path);

@@ -153,12 +153,13 @@ pub(in crate::detect) fn is_removed(model: &Model, entry: &NetnsEntry) -> bool {
     let (Some(list), Some(id)) = (answering(model), &entry.sandbox.id) else {
         return false;
     };
-    made(model, entry, id).is_some_and(|made| list.has_removed(id, made))
+    list.at > entry.seen
+        && had_network(model, entry, id).is_some_and(|by| list.has_removed(id, by))
         && list.in_netns(entry.id).next().is_none()
 }
 
 /// By when a sandbox had its network, unless it is being given one.
-fn made(model: &Model, entry: &NetnsEntry, id: &str) -> Option<Timestamp> {
+fn had_network(model: &Model, entry: &NetnsEntry, id: &str) -> Option<Timestamp> {
     let calls = || model.calls.of_container(id);
     if calls().any(AttachmentCalls::is_adding) {
         return None;
@@ -167,6 +168,12 @@ fn made(model: &Model, entry: &NetnsEntry, id: &str) -> Option<Timestamp> {
         return Some(added);
     }
     let written = model.cni.of_container(id).map(|cached| cached.written);
-    let started = entry.tasks.iter().filter_map(|task| task.started);
+    // Others can have come in later.
+    let sandbox = &entry.sandbox;
+    let own = entry.tasks.iter().filter(|task| {
+        let container = task.container_id.as_deref();
+        container.is_some_and(|id| sandbox.has_container(id))
+    });
+    let started = own.filter_map(|task| task.started);
     written.chain(started).chain([entry.seen]).min()
 }

@@ -241,8 +241,7 @@ const MOUNTS: usize = 3;
 
 /// Copies of the node's mounts cannot be unmounted in a user's mount namespace:
 /// they go with its processes.
-const USERS: &str =
-    "this process has its own mounts, they hold the netns open, look again for others";
+const USERS: &str = "a user process, its own mounts hold the netns open, look again for others";
 
 /// How to end what holds a namespace open in which no task is, in steps.
 pub fn release(entry: &NetnsEntry) -> Vec<String> {

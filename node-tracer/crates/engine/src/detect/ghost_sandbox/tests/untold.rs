@@ -96,6 +96,17 @@ fn a_sandbox_that_the_runtime_does_not_list_yet_is_not_removed() {
     };
     assert_eq!((told_after(10), told_after(33)), (0, 0));
     assert_eq!(told_after(35), 1);
+    // One that it had listed is removed at once.
+    let mut node = Node::of(&story);
+    let id = String::from("sandbox-old");
+    let listed = RuntimeSandbox {
+        id: id.clone(),
+        ..RuntimeSandbox::default()
+    };
+    let source = String::from("cri");
+    node.tell(cri(10, &[listed]));
+    node.tell(at(20, What::SandboxRemoved { source, id }));
+    assert_eq!(node.of_rule(21, GHOST).len(), 1);
 }
 
 #[test]
