@@ -84,19 +84,13 @@ fn a_server_that_pages_without_end_is_left() {
 
 #[test]
 fn pods_that_are_too_large_for_a_page_are_asked_for_in_smaller_ones() {
-    let huge = "x".repeat(MAX_PAGE / 2);
-    let server = Server::new(move |path, _| {
+    let server = Server::new(|path, _| {
         let is_of_one = path.ends_with("limit=1") || path.contains("limit=1&");
-        let (names, next) = match path {
-            path if path.contains("continue=") => (vec!["b"], ""),
-            _ if is_of_one => (vec!["a"], "next"),
-            _ => (vec!["a", "b"], ""),
-        };
-        let mut page = page(&names, 7, next);
-        for item in page["items"].as_array_mut().unwrap() {
-            item["metadata"]["annotations"] = json!({ "huge": huge });
+        match path {
+            path if path.contains("continue=") => Reply::Json(200, page(&["b"], 7, "")),
+            _ if is_of_one => Reply::Json(200, page(&["a"], 7, "next")),
+            _ => Reply::Text(200, " ".repeat(MAX_PAGE + 1)),
         }
-        Reply::Json(200, page)
     });
     let listing = list_blocking(&server.credentials(), "node-1", SOON).unwrap();
     assert_eq!(names(&listing), ["a", "b"]);
