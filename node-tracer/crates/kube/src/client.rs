@@ -414,7 +414,8 @@ struct Pace {
 }
 
 impl Pace {
-    /// Two of the largest pods, which takes a twentieth of a processor.
+    /// More than the largest pod once a second. What that takes of a processor was
+    /// not measured.
     const A_SECOND: i64 = 16 << 20;
     const BURST: i64 = 64 << 20;
     /// What a frame and a line take besides their bytes, in bytes.
