@@ -216,11 +216,19 @@ test!(
         Need::Program("setpriv", "util-linux"),
         Need::Program("unshare", "util-linux"),
     ],
-    hostile_names_of_a_users_mounts_name_nothing_on_the_node
+    hostile_names_of_mounts_elsewhere_name_nothing_on_the_node
 );
-/// A user without any right keeps a namespace of root's by a mount of its own,
-/// over the path of another one.
-fn hostile_names_of_a_users_mounts_name_nothing_on_the_node() -> anyhow::Result<()> {
+/// A user without any right, or a container of root's, keeps a namespace of root's
+/// by a mount of its own, over the path of another one.
+fn hostile_names_of_mounts_elsewhere_name_nothing_on_the_node() -> anyhow::Result<()> {
+    let user = NOBODY.to_string();
+    let by_user = ["--reuid", &user, "--regid", &user, "--clear-groups"];
+    let by_user = [&by_user[..], &["unshare", "--map-root-user"]].concat();
+    mounted_elsewhere(&by_user, |pid| format!("/proc/{pid}/task/{pid}/root"))?;
+    mounted_elsewhere(&["unshare"], |pid| format!("/proc/{pid}/root"))
+}
+
+fn mounted_elsewhere(unshare: &[&str], root: fn(u32) -> String) -> anyhow::Result<()> {
     let (mut kept, other) = (Netns::create()?, Netns::create()?);
     kept.ip("link add eth0 type veth peer name eth1")?;
     kept.ip(&format!("addr add {ADDRESS}/24 dev eth0"))?;
@@ -228,17 +236,9 @@ fn hostile_names_of_a_users_mounts_name_nothing_on_the_node() -> anyhow::Result<
     let commands = format!(
         "mount --make-rprivate / && mount --bind {from} {over} && echo there && exec cat >/dev/null"
     );
-    let user = NOBODY.to_string();
     let mut child = Command::new("setpriv")
-        .args(["--reuid", &user, "--regid", &user, "--clear-groups"])
-        .args([
-            "unshare",
-            "--map-root-user",
-            "--mount",
-            "sh",
-            "-c",
-            &commands,
-        ])
+        .args(unshare)
+        .args(["--mount", "sh", "-c", &commands])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -246,7 +246,7 @@ fn hostile_names_of_a_users_mounts_name_nothing_on_the_node() -> anyhow::Result<
     let mut line = String::new();
     BufReader::new(child.stdout.take().context("no pipe")?).read_line(&mut line)?;
     let seen = (|| {
-        ensure!(line == "there\n", "a user cannot mount it");
+        ensure!(line == "there\n", "{unshare:?} cannot mount it");
         kept.delete()?;
         let look = snapshot_run::on_host("explain", &["--pods", "none", "--cri", "none", ADDRESS])?;
         let netns = look.explanation()?["netns"].as_array();
@@ -257,7 +257,7 @@ fn hostile_names_of_a_users_mounts_name_nothing_on_the_node() -> anyhow::Result<
             .iter()
             .filter_map(|holder| holder["path"].as_str())
             .collect();
-        let root = format!("/proc/{}/root", child.id());
+        let root = root(child.id());
         ensure!(
             !paths.is_empty() && paths.iter().all(|path| path.starts_with(&root)),
             "{paths:?}, not in {root}"

@@ -546,7 +546,7 @@ pub fn hidden(view: &View<'_>) -> Option<String> {
 /// What nsenter(1) is to be given to enter a namespace.
 fn way_in(entry: &NetnsEntry) -> Option<String> {
     let task = || entry.tasks.iter().min_by_key(|task| (task.pid, task.tid));
-    let mount = entry.node_mounts().next().map(|path| shell_word(path));
+    let mount = entry.roots_mounts().next().map(|path| shell_word(path));
     mount
         .or_else(|| Some(format!("/proc/{}/ns/net", task()?.tid)))
         .or_else(|| {

@@ -13,6 +13,7 @@ mod forwarding;
 mod index;
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap, VecDeque},
     net::IpAddr,
     path::PathBuf,
@@ -294,7 +295,11 @@ impl NetnsTable {
         entry.fds = held.fds.to_vec();
         entry.sockets = held.sockets.to_vec();
         let room = MAX_PATHS.saturating_sub(entry.paths.len());
-        let paths: Vec<_> = entry.node_mounts().take(room).cloned().collect();
+        let paths: Vec<_> = entry
+            .mount_names()
+            .take(room)
+            .map(Cow::into_owned)
+            .collect();
         entry.paths.extend(paths);
         true
     }

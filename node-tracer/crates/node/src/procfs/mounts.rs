@@ -70,9 +70,10 @@ pub struct NsfsMount {
 impl NsfsMount {
     /// Where it is, on the node.
     pub fn on_node(&self) -> PathBuf {
-        match self.of_user {
-            true => event::mount::of_process(self.tid, &self.path),
-            false => self.path.clone(),
+        match (self.host, self.of_user) {
+            (true, _) => self.path.clone(),
+            (false, false) => event::mount::of_process(self.tid, &self.path),
+            (false, true) => event::mount::of_user(self.tid, &self.path),
         }
     }
 }

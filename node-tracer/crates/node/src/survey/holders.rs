@@ -57,7 +57,7 @@ impl Holders<'_> {
         let mut mounts: Vec<PathBuf> = Vec::new();
         for mount in self.places.mounts.get(&inode).into_iter().flatten() {
             let path = mount.on_node();
-            if !mounts.contains(&path) {
+            if !mounts.iter().any(|told| event::mount::is_same(told, &path)) {
                 mounts.push(path);
             }
         }

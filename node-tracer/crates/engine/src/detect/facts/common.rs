@@ -361,7 +361,7 @@ pub fn label(model: &Model, entry: &NetnsEntry) -> String {
     match pod_of(model, entry) {
         _ if entry.host => format!("the host's netns {inode}"),
         Some(pod) => format!("netns {inode} ({})", pod.label()),
-        None => match (entry.node_mounts().next(), entry.fds.first()) {
+        None => match (entry.roots_mounts().next(), entry.fds.first()) {
             (Some(path), _) => format!("netns {inode} ({})", path.display()),
             (None, Some(fd)) => format!("netns {inode} ({})", fd_label(fd)),
             (None, None) => format!("netns {inode}"),

@@ -335,7 +335,7 @@ fn exists(model: &Model, netns: Netns) -> bool {
 fn is_nameless(model: &Model, entry: &NetnsEntry) -> bool {
     let is_sandboxes = || {
         has_sandbox_mount(entry)
-            || (entry.node_mounts().next().is_none() && own::hides_address(entry))
+            || (entry.roots_mounts().next().is_none() && own::hides_address(entry))
     };
     let devices = entry.wiring.as_ref().map(|wiring| &wiring.devices);
     let is_wired = devices.is_some_and(|devices| !devices.is_empty());

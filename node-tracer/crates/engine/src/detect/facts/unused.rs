@@ -21,7 +21,12 @@ mod name;
 
 use std::{collections::HashMap, path::Path, time::Duration};
 
-use event::{Attachment, RuntimeSandbox, clock::Timestamp, mount, wording::advice::commented};
+use event::{
+    Attachment, RuntimeSandbox,
+    clock::Timestamp,
+    mount::{self, Place},
+    wording::advice::commented,
+};
 
 /// What making a sandbox, or removing one, may take.
 const SETTLED: Duration = Duration::from_secs(60);
@@ -225,15 +230,17 @@ fn tie<'a>(model: &Model, entry: &'a NetnsEntry) -> Option<SandboxProof<'a>> {
 
 /// Whether a namespace is mounted as runtimes mount those of sandboxes.
 pub fn has_sandbox_mount(entry: &NetnsEntry) -> bool {
-    entry.node_mounts().any(|path| name::is_sandbox(path, true))
+    entry
+        .mount_names()
+        .any(|path| name::is_sandbox(&path, true))
 }
 
 /// Whether somebody other than a runtime has given the namespace a name: then
 /// it is kept on purpose.
 pub fn is_named_by_others(entry: &NetnsEntry) -> bool {
     entry
-        .node_mounts()
-        .any(|path| !name::is_sandbox(path, true))
+        .mount_names()
+        .any(|path| !name::is_sandbox(&path, true))
 }
 
 /// Mounts of a namespace whose removal is advised one by one.
@@ -248,27 +255,37 @@ pub fn release(entry: &NetnsEntry) -> Vec<String> {
     let mut steps = Vec::new();
     if !entry.mounts.is_empty() {
         for path in entry.mounts.iter().take(MOUNTS) {
-            steps.push(match mount::process(path) {
-                Some((tid, _)) => commented(format!("kill -9 {tid}"), USERS),
-                None => {
+            steps.push(match mount::place(path) {
+                Place::User(tid, _) => commented(format!("kill -9 {tid}"), USERS),
+                // By the node's own program: one in there is whatever its owner has
+                // put there.
+                Place::Process(tid, path) => {
+                    let unmount = Command::new("umount -N").word(tid.to_string()).word(path);
+                    commented(unmount, "only a container or a service has this mount")
+                }
+                Place::Node(path) => {
                     let unmount = Command::new("umount").word(path);
                     let remove = Command::new("rm -f").word(path);
                     commented(unmount.and(&remove), "nothing runs in it")
                 }
             });
         }
-        if let Some(path) = entry.node_mounts().next() {
+        if entry.roots_mounts().next().is_some() {
             steps.push(String::from(
                 "\"not mounted\" or \"device or resource busy\": another mount namespace has the \
                  mount; unmount it there",
             ));
-            let whose = Command::new("grep -ls").word(path.file_name().unwrap_or_default());
-            let whose = whose.own("/proc/[0-9]*/mountinfo");
-            steps.push(commented(whose, "which PIDs still see the mount, if any"));
-            // By the node's own program: one in there is whatever its owner has put
-            // there.
-            let unmount = Command::new("umount -N PID").word(path);
-            steps.push(commented(unmount, "fill in PID"));
+            // By the number: a container's path can be another namespace's elsewhere.
+            // And no more of it than a terminal can show.
+            let whose = format!(
+                "grep -aso 'net:\\[{}\\] [!-~]*' /proc/[0-9]*/mountinfo",
+                entry.id.inode
+            );
+            steps.push(commented(
+                whose,
+                "which PIDs still see the mount, if any, and its PATH",
+            ));
+            steps.push(commented("umount -N PID PATH", "fill in both"));
         }
     } else if let Some(first) = entry.fds.first() {
         let (pid, fd) = (first.pid, first.fd);

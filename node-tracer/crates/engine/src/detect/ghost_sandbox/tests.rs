@@ -5,12 +5,13 @@ mod elsewhere;
 mod ipam;
 mod untold;
 
-use std::net::Ipv6Addr;
+use std::{net::Ipv6Addr, path::Path};
 
 use crate::testing::Node;
 use event::{
     Event, FdHolder, Pod, RuntimeSandbox, Task, What,
     finding::{Finding, Holder, Phase, Rule, Severity, State},
+    mount,
     testing::*,
 };
 
@@ -222,19 +223,25 @@ fn an_ordinary_deletion_is_given_time() {
     assert_eq!(node.of_rule(500, GHOST), []);
 }
 
-/// A user has mounted it over the path of a pod that runs.
+/// The path of another pod that runs, by which whoever has the mount calls it.
 #[test]
-fn what_a_user_calls_its_mount_is_no_path_of_the_node() {
-    let mut story = without(|what| matches!(what, What::TaskBlocked { .. }));
-    let users = "/proc/77/root/run/netns/cni-0a1b2c3d-0000-4000-8000-000000000001";
-    story.push(holders(64, 100, &[], &[users]));
-    let finding = ghost(&story, 90).unwrap();
-    assert_eq!(finding.holders, [Holder::Mount { path: users.into() }]);
-    let has = |text: &str| finding.advice.iter().any(|step| step.contains(text));
-    assert!(
-        has("kill -9 77    # ") && !has("/run/netns"),
-        "{finding:#?}"
-    );
+fn what_is_mounted_elsewhere_is_unmounted_there_and_not_on_the_node() {
+    let path = Path::new("/run/netns/cni-0a1b2c3d-0000-4000-8000-000000000001");
+    let elsewhere = [mount::of_user(77, path), mount::of_process(77, path)];
+    let unmount = format!("umount -N 77 {}    # ", path.display());
+    for (place, step) in elsewhere.into_iter().zip(["kill -9 77    # ", &unmount]) {
+        let mut story = without(|what| matches!(what, What::TaskBlocked { .. }));
+        story.push(holders(64, 100, &[], &[place.to_str().unwrap()]));
+        let finding = ghost(&story, 90).unwrap();
+        assert_eq!(finding.holders, [Holder::Mount { path: place }]);
+        let (there, others): (Vec<_>, Vec<_>) =
+            finding.advice.iter().partition(|it| it.starts_with(step));
+        let names = |it: &&String| it.contains("/run/netns");
+        assert!(
+            there.len() == 1 && !others.iter().any(names),
+            "{finding:#?}"
+        );
+    }
 }
 
 #[test]

@@ -1,6 +1,10 @@
 //! One network namespace.
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{
+    borrow::Cow,
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use super::{Held, KnownForwarding, Serial};
 use crate::model::sandbox::Sandbox;
@@ -242,11 +246,18 @@ impl NetnsEntry {
         }
     }
 
-    /// Where the node itself has mounted it: a user's mounts keep it as well, but
-    /// what they are called says nothing.
-    pub fn node_mounts(&self) -> impl Iterator<Item = &PathBuf> {
+    /// Where root has mounted it, on the node or for a container: a user's mounts
+    /// keep it as well, but what they are called says nothing.
+    pub fn roots_mounts(&self) -> impl Iterator<Item = &PathBuf> {
         let mounts = self.mounts.iter();
-        mounts.filter(|path| event::mount::process(path).is_none())
+        mounts.filter(|path| event::mount::name(path).is_some())
+    }
+
+    /// The names of these.
+    pub fn mount_names(&self) -> impl Iterator<Item = Cow<'_, Path>> {
+        self.mounts
+            .iter()
+            .filter_map(|path| event::mount::name(path))
     }
 
     /// Whether its holders were looked for and there was none: the kernel

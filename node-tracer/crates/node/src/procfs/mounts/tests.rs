@@ -247,7 +247,7 @@ fn a_path_that_nobody_could_open_is_cut() {
 }
 
 #[test]
-fn a_users_mount_is_told_by_its_process_and_a_copy_of_the_nodes_is_none() {
+fn a_mount_that_is_not_the_nodes_is_told_by_its_process_and_a_users_copy_is_none() {
     let lines = |paths: &[&str]| -> Vec<NsfsLine> {
         let line = |path: &&str| NsfsLine {
             id: 1,
@@ -263,16 +263,10 @@ fn a_users_mount_is_told_by_its_process_and_a_copy_of_the_nodes_is_none() {
         uid: 0,
     };
     let mut found = NsfsMounts::default();
-    found.add(lines(&["/run/netns/a"]), &member(1), true, false);
-    found.add(
-        lines(&["/run/netns/a", "/run/netns/b"]),
-        &member(7),
-        false,
-        true,
-    );
+    found.add(lines(&["/run/a"]), &member(1), true, false);
+    found.add(lines(&["/run/b"]), &member(6), false, false);
+    found.add(lines(&["/run/a", "/run/c"]), &member(7), false, true);
     let told = found.mounts[&9].iter().map(NsfsMount::on_node);
-    assert_eq!(
-        told.collect::<Vec<_>>(),
-        ["/run/netns/a", "/proc/7/root/run/netns/b"].map(PathBuf::from)
-    );
+    let all = ["/run/a", "/proc/6/root/run/b", "/proc/7/task/7/root/run/c"];
+    assert_eq!(told.collect::<Vec<_>>(), all.map(PathBuf::from));
 }
