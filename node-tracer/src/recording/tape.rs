@@ -2,7 +2,8 @@
 //!
 //! A disk that hangs must not hang whoever records, nor its end: lines wait in
 //! a queue, and a thread that can be left behind ([`apart`]) writes them. Lines
-//! for which there is no room are left out and counted.
+//! for which there is no room are left out and counted. A disk that is full is
+//! waited for in the same way.
 //!
 //! A recording has a size limit. At half of it the file becomes `FILE.1`, in
 //! place of the one before, and a new one begins with the same first line and
@@ -14,7 +15,7 @@ use std::{
     collections::VecDeque,
     ffi::OsString,
     fs::{self, File, Metadata, OpenOptions},
-    io::{self, Write},
+    io::{self, Seek as _, SeekFrom, Write},
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -22,8 +23,11 @@ use std::{
 };
 
 use super::{Header, RecordingError, recorder::failed};
+use event::fault;
 use sys::apart;
 
+/// How often a full disk is tried again.
+const FULL_PAUSE: Duration = Duration::from_secs(1);
 /// Bytes of lines that wait.
 const ROOM: usize = 8 << 20;
 /// Of the thread; the memory is given page by page.
@@ -135,6 +139,10 @@ struct State {
     writing: u64,
     /// Lines for which there was no room.
     lost: u64,
+    /// The disk has no room, and is waited for.
+    full: bool,
+    /// No room is waited for any more.
+    ending: bool,
     failed: Option<io::Error>,
     /// A part has begun that nobody was told of yet.
     begun: bool,
@@ -158,7 +166,7 @@ impl Tape {
             left_out: 0,
         };
         apart::spawn("recording", STACK, move || {
-            let mut written = files.begin(0);
+            let mut written = own.write(&mut files, &[]);
             while written.is_ok() {
                 let Some(batch) = own.next() else {
                     return;
@@ -169,7 +177,7 @@ impl Tape {
                     .again
                     .filter(|line| line.len() as u64 <= files.half / 4);
                 files.again = again.unwrap_or(files.again);
-                written = files.write(&batch.bytes);
+                written = own.write(&mut files, &batch.bytes);
                 let begun = files.header.part != part;
                 own.wrote(std::mem::take(&mut files.left_out), begun);
             }
@@ -227,6 +235,8 @@ impl Tape {
             let idle = state.waiting.is_empty() && state.writing == 0;
             !idle && state.failed.is_none()
         };
+        self.0.lock().ending = true;
+        self.0.more.notify_one();
         let waited = self
             .0
             .less
@@ -264,6 +274,35 @@ impl Shared {
         Some(batch)
     }
 
+    /// Writes lines. Those for which the disk has no room are tried again until
+    /// it has, and once more at the end.
+    fn write(&self, files: &mut Files, mut lines: &[u8]) -> io::Result<()> {
+        let mut last = false;
+        loop {
+            let written = files.write(&mut lines);
+            let is_full = written.as_ref().is_err_and(is_full);
+            let mut state = self.lock();
+            let was_full = std::mem::replace(&mut state.full, is_full);
+            if !is_full || last {
+                if was_full && written.is_ok() {
+                    tracing::warn!("the recording {} goes on", files.path.display());
+                }
+                return written;
+            }
+            if let (Err(error), false) = (&written, was_full) {
+                tracing::warn!(
+                    "cannot write the recording {}: {}; it goes on when there is room",
+                    files.path.display(),
+                    fault::chain(error)
+                );
+            }
+            let goes_on = |state: &mut State| !state.ending && !state.over;
+            let waited = self.more.wait_timeout_while(state, FULL_PAUSE, goes_on);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            last = !goes_on(&mut state);
+        }
+    }
+
     fn wrote(&self, left_out: u64, begun: bool) {
         let mut state = self.lock();
         state.writing = 0;
@@ -284,13 +323,21 @@ impl Shared {
     }
 }
 
+/// Whether the disk has no room, or none for this user.
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
 /// The files. Whatever goes wrong, each ends with a whole line, unless the
 /// process is killed.
 #[derive(Debug)]
 struct Files {
     path: PathBuf,
     file: File,
-    /// Bytes in the file: whole lines.
+    /// Bytes in the file: whole lines, the header first.
     length: u64,
     /// As many may there be, and the same in the older one.
     half: u64,
@@ -320,13 +367,12 @@ fn identity_at(path: &Path) -> io::Result<Option<Identity>> {
 
 impl Files {
     /// Writes the first line.
-    fn begin(&mut self, part: u64) -> io::Result<()> {
-        self.header.part = part;
+    fn begin(&mut self) -> io::Result<()> {
         let mut lines = self.first_line()?;
-        if part > 0 {
+        if self.header.part > 0 {
             lines.extend(&self.again);
         }
-        self.add(&lines)
+        self.add(&mut lines.as_slice())
     }
 
     fn first_line(&self) -> io::Result<Vec<u8>> {
@@ -335,19 +381,26 @@ impl Files {
         Ok(line)
     }
 
-    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
-        if self.has_room_for(lines) {
-            return self.add(lines);
+    /// Writes whole lines, and takes what is written or left out from them.
+    fn write(&mut self, lines: &mut &[u8]) -> io::Result<()> {
+        if self.length == 0 {
+            self.begin()?;
         }
-        for line in lines.split_inclusive(|byte| *byte == b'\n') {
-            if !self.has_room_for(line) {
-                if !self.would_have_room_for(line)? {
-                    self.left_out += 1;
-                    continue;
-                }
-                self.next_part()?;
+        while !lines.is_empty() {
+            if self.has_room_for(lines) {
+                return self.add(lines);
             }
-            self.add(line)?;
+            let newline = lines.iter().position(|byte| *byte == b'\n');
+            let (mut line, rest) = lines.split_at(newline.map_or(lines.len(), |at| at + 1));
+            if self.has_room_for(line) {
+                self.add(&mut line)?;
+            } else if self.would_have_room_for(line)? {
+                self.next_part()?;
+                continue;
+            } else {
+                self.left_out += 1;
+            }
+            *lines = rest;
         }
         Ok(())
     }
@@ -373,12 +426,17 @@ impl Files {
         self.file = create(&self.path)
             .map_err(|error| named("it cannot begin anew; what was recorded is in", error))?;
         self.length = 0;
-        self.begin(self.header.part + 1)
+        self.header.part += 1;
+        self.begin()
     }
 
     /// Moves the file to where the older half is.
     fn make_older(&mut self, older: &Path) -> io::Result<()> {
         let own = identity(&self.file.metadata()?);
+        // There was no room for a new one.
+        if self.older == Some(own) {
+            return Ok(());
+        }
         if identity_at(&self.path)? != Some(own) {
             return Err(io::Error::other("it was moved, or removed"));
         }
@@ -390,16 +448,20 @@ impl Files {
         Ok(())
     }
 
-    fn add(&mut self, lines: &[u8]) -> io::Result<()> {
+    /// Writes lines that there is room for, and takes those that are whole from
+    /// them.
+    fn add(&mut self, lines: &mut &[u8]) -> io::Result<()> {
         let (written, result) = write_all(&mut self.file, lines);
         let whole = match result {
             Ok(()) => written,
             Err(_) => after_newline(&lines[..written]),
         };
+        *lines = &lines[whole..];
         self.length += whole as u64;
         if result.is_err() {
             // Only if this fails too is the last line torn.
             let _ = self.file.set_len(self.length);
+            let _ = self.file.seek(SeekFrom::Start(self.length));
         }
         result
     }
@@ -478,7 +540,7 @@ mod tests {
             again: Vec::new(),
             left_out: 0,
         };
-        files.begin(0).unwrap();
+        files.write(&mut &[][..]).unwrap();
         files
     }
 
@@ -489,7 +551,7 @@ mod tests {
 
     fn fill(files: &mut Files) {
         while files.has_room_for(&line(b'x')) {
-            files.write(&line(b'x')).unwrap();
+            files.write(&mut &line(b'x')[..]).unwrap();
         }
     }
 
@@ -505,7 +567,7 @@ mod tests {
                 fs::write(at("run"), "precious").unwrap();
             }
             let before = fs::read(at("saved")).unwrap();
-            let error = files.write(&line(b'y')).unwrap_err().to_string();
+            let error = files.write(&mut &line(b'y')[..]).unwrap_err().to_string();
             assert!(error.contains("moved"), "{error}");
             assert_eq!(fs::read(at("saved")).unwrap(), before);
             let there = fs::read_to_string(at("run")).ok();
@@ -520,16 +582,37 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         let mut files = files(folder.path());
         fill(&mut files);
-        files.write(&line(b'y')).unwrap();
+        files.write(&mut &line(b'y')[..]).unwrap();
         fill(&mut files);
         fs::rename(at("run.1"), at("saved")).unwrap();
         fs::write(at("run.1"), "precious").unwrap();
         let before = fs::read(at("run")).unwrap();
-        let error = files.write(&line(b'z')).unwrap_err();
+        let error = files.write(&mut &line(b'z')[..]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
         assert!(error.to_string().contains("run.1"), "{error}");
         assert_eq!(fs::read(at("run")).unwrap(), before);
         assert_eq!(fs::read_to_string(at("run.1")).unwrap(), "precious");
+    }
+
+    #[test]
+    fn what_a_full_disk_does_not_take_is_written_once_when_there_is_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = files(folder.path());
+        fill(&mut files);
+        let full = || File::options().write(true).open("/dev/full").unwrap();
+        let lines = [line(b'y'), line(b'z')].concat();
+        let mut left = &lines[..];
+        let first = std::mem::replace(&mut files.file, full());
+        files.length = 0;
+        let error = files.write(&mut left).unwrap_err();
+        assert!(is_full(&error) && left == lines, "{error}");
+        files.file = first;
+        files.file.set_len(0).unwrap();
+        files.file.rewind().unwrap();
+        files.write(&mut left).unwrap();
+        let text = fs::read(folder.path().join("run")).unwrap();
+        let expected = [files.first_line().unwrap(), lines.clone()].concat();
+        assert_eq!((text, left), (expected, &[][..]));
     }
 
     #[test]
@@ -539,7 +622,9 @@ mod tests {
         fill(&mut files);
         let before = fs::read(folder.path().join("run")).unwrap();
         let long = [vec![b'y'; 900], vec![b'\n']].concat();
-        files.write(&[long.clone(), long].concat()).unwrap();
+        files
+            .write(&mut &[long.clone(), long].concat()[..])
+            .unwrap();
         assert_eq!(files.left_out, 2);
         assert_eq!(fs::read(folder.path().join("run")).unwrap(), before);
         assert!(!folder.path().join("run.1").exists());
