@@ -19,8 +19,9 @@ use node::pods::{
 /// Pods on a page: a few megabytes. Who makes pods can make them much larger;
 /// then there are ever fewer on it, down to one.
 pub(super) const PAGE: u32 = 500;
-/// All pages together; what is kept of them is much less.
-const MAX_LIST: usize = 256 << 20;
+/// All pages together; what is kept of them is much less. Whoever makes pods can
+/// make each of some 9 MB, and a node has 110.
+const MAX_LIST: usize = 1 << 30;
 
 /// Pods by UID, of which no more are kept than fit.
 #[derive(Debug, Default)]
