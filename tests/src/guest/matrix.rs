@@ -1,6 +1,8 @@
 //! Every signal by every mechanism: the tracer is started once for each
 //! mechanism, with that one as its limit, and each signal is made for it.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -308,6 +310,16 @@ fn rung(host: &mut Host, mechanism: &str, has: &dyn Fn(&str) -> bool) -> anyhow:
         lost.is_none(),
         "events were lost: {}",
         lost.context("none")?
+    );
+    let own = fs::metadata("/proc/self/ns/net")?.ino();
+    let is_own = |record: &&Value| netns_of(record) == Some(own);
+    let mut dying = ended
+        .records
+        .iter()
+        .filter(|it| is_event(it, "netns-dying"));
+    ensure!(
+        !dying.any(|it| is_own(&it)),
+        "the host's namespace is dying"
     );
     host.cell(&Cell {
         signal: "tracer",

@@ -158,7 +158,7 @@ impl Live {
         Ok((live, out))
     }
 
-    fn is_host(&self, net: &record::Net) -> bool {
+    pub(super) fn is_host(&self, net: &record::Net) -> bool {
         net.address == self.init_net || self.nets.host.has(net.inum)
     }
 
