@@ -265,18 +265,32 @@ impl Scan {
         let Some(recorder) = &mut self.recorder else {
             return Ok(None);
         };
-        let left = recorder.end(DISK)?;
+        let left = recorder.end(DISK);
         let path = recorder.path();
-        anyhow::ensure!(
-            left == 0 || path != Path::new(recording::STDOUT),
-            "the recording is not whole: {left} lines could not be kept"
-        );
-        let path = path.display();
-        Ok((left > 0).then(|| CoverageItem {
+        if path == Path::new(recording::STDOUT) {
+            let left = left?;
+            anyhow::ensure!(
+                left == 0,
+                "the recording is not whole: {left} lines could not be kept"
+            );
+            return Ok(None);
+        }
+        let (reason, unknown) = match left {
+            Ok(0) => return Ok(None),
+            Ok(left) => (
+                format!("the disk of {} does not answer", path.display()),
+                format!("{left} lines are not in the recording"),
+            ),
+            Err(error) => (
+                fault::chain(&error),
+                String::from("what the recording lacks"),
+            ),
+        };
+        Ok(Some(CoverageItem {
             signal: String::from("recording"),
             mechanism: None,
-            reason: Some(format!("the disk of {path} does not answer")),
-            unknown: vec![format!("{left} lines are not in the recording")],
+            reason: Some(reason),
+            unknown: vec![unknown],
         }))
     }
 

@@ -131,6 +131,11 @@ impl Recorder {
         self.tape.take_lost()
     }
 
+    /// Whether its disk was found full since the last call; it is told once a minute.
+    pub(crate) fn take_full(&self) -> bool {
+        self.tape.take_full()
+    }
+
     /// Whether another part has begun since the last call, which has nothing of
     /// what was told before it.
     pub(crate) fn take_begun(&self) -> bool {

@@ -19,7 +19,7 @@ use std::{
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use super::{Header, RecordingError, recorder::failed};
@@ -28,6 +28,8 @@ use sys::apart;
 
 /// How often a full disk is tried again.
 const FULL_PAUSE: Duration = Duration::from_secs(1);
+/// And how often that it is full is told.
+const FULL_TOLD: Duration = Duration::from_secs(60);
 /// Bytes of lines that wait.
 const ROOM: usize = 8 << 20;
 /// Of the thread; the memory is given page by page.
@@ -139,7 +141,9 @@ struct State {
     writing: u64,
     /// Lines for which there was no room.
     lost: u64,
-    /// The disk has no room, and is waited for.
+    /// When it was last told that the disk has no room.
+    full_at: Option<Instant>,
+    /// That was told here, and to nobody yet.
     full: bool,
     /// No room is waited for any more.
     ending: bool,
@@ -148,6 +152,18 @@ struct State {
     begun: bool,
     /// The other end is gone.
     over: bool,
+}
+
+impl State {
+    /// Whether the disk, which has no room, is not known to be full.
+    fn is_full_anew(&mut self) -> bool {
+        let known = self.full_at.is_some_and(|at| at.elapsed() < FULL_TOLD);
+        if !known {
+            self.full_at = Some(Instant::now());
+            self.full = true;
+        }
+        !known
+    }
 }
 
 impl Tape {
@@ -220,6 +236,11 @@ impl Tape {
         }
     }
 
+    /// Whether the disk was found full since the last call.
+    pub(super) fn take_full(&self) -> bool {
+        std::mem::take(&mut self.0.lock().full)
+    }
+
     /// Whether another part has begun since the last call.
     pub(super) fn take_begun(&self) -> bool {
         std::mem::take(&mut self.0.lock().begun)
@@ -277,28 +298,30 @@ impl Shared {
     /// Writes lines. Those for which the disk has no room are tried again until
     /// it has, and once more at the end.
     fn write(&self, files: &mut Files, mut lines: &[u8]) -> io::Result<()> {
-        let mut last = false;
+        let path = files.path.display().to_string();
+        let (mut said, mut last) = (false, false);
         loop {
             let written = files.write(&mut lines);
-            let is_full = written.as_ref().is_err_and(is_full);
-            let mut state = self.lock();
-            let was_full = std::mem::replace(&mut state.full, is_full);
-            if !is_full || last {
-                if was_full && written.is_ok() {
-                    tracing::warn!("the recording {} goes on", files.path.display());
+            let error = written.as_ref().err().filter(|error| is_full(error));
+            let Some(error) = error.filter(|_| !last) else {
+                if said && written.is_ok() {
+                    tracing::warn!("the recording {path} goes on");
                 }
                 return written;
-            }
-            if let (Err(error), false) = (&written, was_full) {
+            };
+            // A disk can be full again each second.
+            if !said && self.lock().is_full_anew() {
+                let error = fault::chain(error);
                 tracing::warn!(
-                    "cannot write the recording {}: {}; it goes on when there is room",
-                    files.path.display(),
-                    fault::chain(error)
+                    "cannot write the recording {path}: {error}; it goes on when there is room"
                 );
+                said = true;
             }
             let goes_on = |state: &mut State| !state.ending && !state.over;
-            let waited = self.more.wait_timeout_while(state, FULL_PAUSE, goes_on);
-            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            let waited = self
+                .more
+                .wait_timeout_while(self.lock(), FULL_PAUSE, goes_on);
+            let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
             last = !goes_on(&mut state);
         }
     }
@@ -372,7 +395,12 @@ impl Files {
         if self.header.part > 0 {
             lines.extend(&self.again);
         }
-        self.add(&mut lines.as_slice())
+        let written = self.add(&mut lines.as_slice());
+        if written.is_err() {
+            // It begins anew, with all that follows the first line.
+            self.cut(0);
+        }
+        written
     }
 
     fn first_line(&self) -> io::Result<Vec<u8>> {
@@ -459,11 +487,16 @@ impl Files {
         *lines = &lines[whole..];
         self.length += whole as u64;
         if result.is_err() {
-            // Only if this fails too is the last line torn.
-            let _ = self.file.set_len(self.length);
-            let _ = self.file.seek(SeekFrom::Start(self.length));
+            self.cut(self.length);
         }
         result
+    }
+
+    /// Only if this fails is the last line torn.
+    fn cut(&mut self, length: u64) {
+        self.length = length;
+        let _ = self.file.set_len(length);
+        let _ = self.file.seek(SeekFrom::Start(length));
     }
 }
 
@@ -613,6 +646,26 @@ mod tests {
         let text = fs::read(folder.path().join("run")).unwrap();
         let expected = [files.first_line().unwrap(), lines.clone()].concat();
         assert_eq!((text, left), (expected, &[][..]));
+    }
+
+    #[test]
+    fn a_part_begins_with_all_that_it_is_read_with_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = files(folder.path());
+        files.write(&mut &line(b'x')[..]).unwrap();
+        (files.header.part, files.length) = (1, 0);
+        files.again = line(b'a');
+        files.file = File::options().write(true).open("/dev/full").unwrap();
+        assert!(is_full(&files.begin().unwrap_err()));
+        assert_eq!(files.length, 0);
+    }
+
+    #[test]
+    fn a_disk_that_is_full_each_second_is_told_once_a_minute() {
+        let mut state = State::default();
+        assert_eq!([0; 3].map(|_| state.is_full_anew()), [true, false, false]);
+        state.full_at = Instant::now().checked_sub(FULL_TOLD);
+        assert!(state.is_full_anew());
     }
 
     #[test]

@@ -305,6 +305,8 @@ impl<'a> Out<'a> {
     fn tell_lost(&mut self) {
         let unrecorded = self.recorder.as_ref().map_or(0, Recorder::take_lost);
         self.lost.push(("recording-slow", unrecorded));
+        let is_full = self.recorder.as_ref().is_some_and(Recorder::take_full);
+        self.lost.push(("recording-failed", is_full.into()));
         for outlet in &self.outlets {
             let lost = outlet.take_lost();
             self.lost.push(("output-slow", lost.slow));
@@ -384,10 +386,12 @@ impl<'a> Out<'a> {
         }
         let now = sysclock::now();
         let unrecorded = self.end_recording(now);
+        self.lost.push(("recording-slow", unrecorded));
         let mut summary = self.summary();
-        if unrecorded > 0 {
-            let lost = summary.events_lost.entry(String::from("recording-slow"));
-            *lost.or_default() += unrecorded;
+        for (cause, count) in std::mem::take(&mut self.lost) {
+            if count > 0 {
+                *summary.events_lost.entry(cause.to_owned()).or_default() += count;
+            }
         }
         self.write(&Record::summary(&self.node.name, now, &summary));
         let before: Vec<u64> = self.outlets.iter().map(unwritten).collect();

@@ -25,6 +25,7 @@ pub mod model;
 pub mod summary;
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     path::{Path, PathBuf},
@@ -541,7 +542,8 @@ fn has_doubled(old: Option<u64>, new: Option<u64>) -> bool {
 enum Identity<'a> {
     /// Process, thread, and whether it is stuck.
     Task(u32, u32, bool),
-    Mount(&'a Path),
+    /// By its name, whatever process of a container has it.
+    Mount(Cow<'a, Path>),
     Fd(u32, u32),
 }
 
@@ -550,7 +552,9 @@ fn identities(finding: &Finding) -> BTreeSet<Identity<'_>> {
         &Holder::Task {
             pid, tid, since, ..
         } => Identity::Task(pid, tid, since.is_some()),
-        Holder::Mount { path } => Identity::Mount(path),
+        Holder::Mount { path } => {
+            Identity::Mount(event::mount::name(path).unwrap_or(Cow::Borrowed(path)))
+        }
         &Holder::Fd { pid, fd, .. } | &Holder::Socket { pid, fd, .. } => Identity::Fd(pid, fd),
     };
     finding.holders.iter().map(identity).collect()

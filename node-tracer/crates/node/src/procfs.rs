@@ -308,6 +308,13 @@ impl Procfs {
         &self.node
     }
 
+    /// The mount namespace of a task; `None` if it is gone or not to be seen.
+    pub fn mount_ns_of(&self, tid: u32) -> Option<u32> {
+        let path = self.task_path(tid, "ns/mnt");
+        let link = self.bounded(self.patience, path, read_link).ok()??;
+        namespace_inode(link.as_os_str(), "mnt")
+    }
+
     /// The network namespace of a process; `None` if it is gone or not to be
     /// seen.
     pub fn netns_of(&self, pid: u32) -> Option<u32> {

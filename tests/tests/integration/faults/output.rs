@@ -328,6 +328,9 @@ fn faults_full_disk_ends_no_recording_and_costs_it_nothing() -> anyhow::Result<(
     tracer.wait_for("an event on a full disk", SOON, |record| {
         netns_of(record) == last
     })?;
+    tracer.wait_for("the loss to be told", SOON, |record| {
+        is_event(record, "events-lost") && record["cause"] == "recording-failed"
+    })?;
     let before = fs::metadata(&path)?.len();
     disk.free()?;
     wait::until("the recording to go on", SOON, || {
@@ -366,6 +369,9 @@ fn faults_recording_that_ends_on_a_full_disk_has_whole_lines() -> anyhow::Result
     let ended = tracer.stop()?;
     ensure!(ended.code == Some(0), "{:?}: {}", ended.code, ended.stderr);
     ensure!(ended.stderr.contains("it ends here"), "{}", ended.stderr);
+    let summary = ended.records.iter().find(|it| it["type"] == "summary");
+    let lost = summary.context("no summary")?["events_lost"]["recording-failed"].as_u64();
+    ensure!(lost.is_some_and(|lost| lost > 0), "{summary:?}");
     let lines = whole_lines(&fs::read_to_string(&path)?)?;
     let last = lines.last().context("empty")?;
     ensure!(last["type"] != "ended", "it says that it is complete");

@@ -286,7 +286,9 @@ impl NetnsTable {
             return false;
         };
         if entry.is_held_by(held) {
-            return false;
+            let same = entry.mounts == held.mounts;
+            entry.mounts = held.mounts.to_vec();
+            return !same;
         }
         entry.held_at = Some(time);
         entry.tasks = held.tasks.to_vec();

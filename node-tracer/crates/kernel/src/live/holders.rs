@@ -10,6 +10,7 @@
 mod fds;
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     path::PathBuf,
 };
@@ -17,6 +18,7 @@ use std::{
 use self::fds::FdSearch;
 use super::{Live, tasks};
 use crate::ebpf::inventory::TaskEntry;
+use event::mount::{Place, is_same, name, place};
 use event::order::Order as _;
 use event::{Event, FdHolder, MAX_HOLDERS, Netns, Task, What};
 use node::procfs::NsfsMount;
@@ -139,14 +141,50 @@ impl Holders {
         self.by_host.contains(&inode)
     }
 
+    /// By which task a mount was told that is not the node's.
+    fn tid_of(&self, inode: u32, mount: &NsfsMount) -> Option<u32> {
+        let mut told = self.mounts.get(&inode)?.iter();
+        told.find_map(|told| match place(&told.path) {
+            Place::Process(tid, path) | Place::User(tid, path)
+                if path == mount.path && told.mount_ns.contains(&mount.mount_ns) =>
+            {
+                Some(tid)
+            }
+            _ => None,
+        })
+    }
+
+    /// A mount stays told by the same task as long as that has it: in a container
+    /// that starts a process each second another one can be the first.
+    fn keep_tids(
+        &self,
+        found: &mut BTreeMap<u32, Vec<NsfsMount>>,
+        mount_ns_of: &dyn Fn(u32) -> Option<u32>,
+    ) {
+        let mut there = HashMap::new();
+        for (inode, mounts) in found {
+            for mount in mounts.iter_mut().filter(|mount| !mount.host) {
+                let told = self.tid_of(*inode, mount);
+                let Some(tid) = told.filter(|tid| *tid != mount.tid) else {
+                    continue;
+                };
+                let mount_ns = *there.entry(tid).or_insert_with(|| mount_ns_of(tid));
+                if mount_ns == Some(mount.mount_ns) {
+                    mount.tid = tid;
+                }
+            }
+        }
+    }
+
     fn add_mount(&mut self, inode: u32, path: PathBuf, mount_ns: u32) {
         let mounts = self.mounts.entry(inode).or_default();
-        let told = mounts
-            .iter_mut()
-            .find(|mount| event::mount::is_same(&mount.path, &path));
+        let told = mounts.iter_mut().find(|mount| is_same(&mount.path, &path));
         if let Some(mount) = told {
             if mount.mount_ns.len() < MAX_MOUNTS {
                 mount.mount_ns.push(mount_ns);
+            }
+            if matches!(place(&path), Place::Node(_)) {
+                mount.path = path;
             }
         } else if mounts.len() < MAX_MOUNTS {
             let mount_ns = vec![mount_ns];
@@ -239,7 +277,14 @@ impl Live {
                     .map(|t| (t.tid, t.start_ticks, t.is_in_d()))
                     .collect(),
                 task_count,
-                mounts: mounts.clone(),
+                // By which task of a container matters where the mount does.
+                mounts: match task_count {
+                    0 => mounts.clone(),
+                    _ => mounts
+                        .iter()
+                        .map(|path| name(path).map_or(path.clone(), Cow::into_owned))
+                        .collect(),
+                },
                 fds: fds.clone(),
             };
             let changed = self.holders.told.get(&netns) != Some(&told);
@@ -267,7 +312,9 @@ impl Live {
 
     pub(super) fn look_at_mounts(&mut self) {
         match self.procfs.nsfs_mounts() {
-            Ok(found) => {
+            Ok(mut found) => {
+                let mount_ns_of = |tid| self.procfs.mount_ns_of(tid);
+                self.holders.keep_tids(&mut found.mounts, &mount_ns_of);
                 self.holders.mounted(found.mounts, !found.partial);
                 for error in found.unread {
                     tracing::debug!("{}", event::fault::chain(&error));
@@ -361,6 +408,21 @@ mod tests {
         assert_eq!((all.len(), all[0].mount_ns.len()), (MAX_MOUNTS, MAX_MOUNTS));
         let newest = Path::new("/proc/7/root/99");
         assert_eq!(all[1].path, newest, "what is there comes first");
+    }
+
+    #[test]
+    fn a_mount_stays_told_by_the_task_that_has_it() {
+        let mut holders = Holders::new();
+        holders.mounted(mounts(100, &[("/a", OTHER)]), true);
+        let told_by = |mount_ns: Option<u32>| {
+            let mut found = mounts(100, &[("/a", OTHER)]);
+            found.get_mut(&100).unwrap()[0].tid = 3;
+            holders.keep_tids(&mut found, &|_| mount_ns);
+            found[&100][0].tid
+        };
+        assert_eq!(told_by(Some(OTHER)), 7);
+        assert_eq!(told_by(Some(HOST)), 3, "the number is another's now");
+        assert_eq!(told_by(None), 3);
     }
 
     #[test]

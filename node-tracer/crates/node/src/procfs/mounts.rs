@@ -158,12 +158,19 @@ impl Procfs {
                 let read = move |path: &Path| read(path, patience);
                 match self.bounded(timeout, path.clone(), read) {
                     Ok(Some(lines)) => {
+                        let host = Some(member.mount_ns) == home;
+                        let of_user = match host || lines.mounts.is_empty() {
+                            true => Some(false),
+                            false => self.is_of_user(&member),
+                        };
+                        // Gone meanwhile.
+                        let Some(of_user) = of_user else {
+                            continue;
+                        };
                         if !lines.whole {
                             found.partial = true;
                             found.unread.push(ProcfsError::TooLong { path });
                         }
-                        let host = Some(member.mount_ns) == home;
-                        let of_user = !host && !lines.mounts.is_empty() && self.is_of_user(&member);
                         found.add(lines.mounts, &member, host, of_user);
                         break;
                     }
@@ -204,12 +211,16 @@ impl Procfs {
     }
 
     /// Whether the user namespace that its mount namespace belongs to is not the
-    /// node's.
-    fn is_of_user(&self, member: &Member) -> bool {
+    /// node's; `None` if the process has left it.
+    fn is_of_user(&self, member: &Member) -> Option<bool> {
         let path = member.folder.join("ns/mnt");
-        let owner = self.bounded(self.patience, path, owner_of);
-        let owner = owner.ok().flatten();
-        owner.is_some_and(|owner| !self.host_users().has(owner))
+        let owner = self.bounded(self.patience, path.clone(), owner_of);
+        if let Ok(Some(owner)) = owner {
+            return Some(!self.host_users().has(owner));
+        }
+        let link = self.bounded(self.patience, path, read_link).ok()??;
+        let inode = namespace_inode(link.as_os_str(), "mnt");
+        (inode == Some(member.mount_ns)).then_some(false)
     }
 }
 

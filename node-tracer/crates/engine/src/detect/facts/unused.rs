@@ -19,7 +19,11 @@ use crate::{
 };
 mod name;
 
-use std::{collections::HashMap, path::Path, time::Duration};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use event::{
     Attachment, RuntimeSandbox,
@@ -257,8 +261,6 @@ pub fn release(entry: &NetnsEntry) -> Vec<String> {
         for path in entry.mounts.iter().take(MOUNTS) {
             steps.push(match mount::place(path) {
                 Place::User(tid, _) => commented(format!("kill -9 {tid}"), USERS),
-                // By the node's own program: one in there is whatever its owner has
-                // put there.
                 Place::Process(tid, path) => {
                     let unmount = Command::new("umount -N").word(tid.to_string()).word(path);
                     commented(unmount, "only a container or a service has this mount")
@@ -270,22 +272,22 @@ pub fn release(entry: &NetnsEntry) -> Vec<String> {
                 }
             });
         }
-        if entry.roots_mounts().next().is_some() {
+        let of_node = |path: &&PathBuf| matches!(mount::place(path), Place::Node(_));
+        if let Some(path) = entry.mounts.iter().find(of_node) {
             steps.push(String::from(
                 "\"not mounted\" or \"device or resource busy\": another mount namespace has the \
                  mount; unmount it there",
             ));
-            // By the number: a container's path can be another namespace's elsewhere.
-            // And no more of it than a terminal can show.
+            // By the number: what a container calls so can be another namespace.
             let whose = format!(
-                "grep -aso 'net:\\[{}\\] [!-~]*' /proc/[0-9]*/mountinfo",
+                "grep -ls 'net:\\[{}\\]' /proc/[0-9]*/mountinfo",
                 entry.id.inode
             );
-            steps.push(commented(
-                whose,
-                "which PIDs still see the mount, if any, and its PATH",
-            ));
-            steps.push(commented("umount -N PID PATH", "fill in both"));
+            steps.push(commented(whose, "which PIDs still see the mount, if any"));
+            // By the node's own program: one in there is whatever its owner has put
+            // there.
+            let unmount = Command::new("umount -N PID").word(path);
+            steps.push(commented(unmount, "fill in PID"));
         }
     } else if let Some(first) = entry.fds.first() {
         let (pid, fd) = (first.pid, first.fd);

@@ -289,11 +289,17 @@ impl NetnsEntry {
         self.created && time < self.seen
     }
 
-    /// Whether this is what was told of its holders last.
+    /// Whether this is what was told of its holders last, by whatever process of a
+    /// container a mount is told.
     pub(super) fn is_held_by(&self, held: Held<'_>) -> bool {
         self.held_at.is_some()
             && self.task_count == held.task_count
-            && self.mounts == held.mounts
+            && self.mounts.len() == held.mounts.len()
+            && self
+                .mounts
+                .iter()
+                .zip(held.mounts)
+                .all(|(a, b)| event::mount::is_same(a, b))
             && self.fds == held.fds
             && self.sockets == held.sockets
             && self.tasks.len() == held.tasks.len()

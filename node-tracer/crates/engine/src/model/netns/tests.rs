@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use super::*;
 use crate::model::{Model, TABLE_FULL};
 use event::{Event, testing::*};
@@ -94,6 +96,31 @@ fn late_news_of_the_dead_raises_nobody() {
         table.destroyed(id, s(5));
         assert!(table.get(bare(100)).is_some(), "told twice");
     }
+}
+
+#[test]
+fn a_mount_that_another_process_of_its_container_has_is_held_as_before() {
+    let mut table = NetnsTable::default();
+    table.found(ns(100), false, false, s(1));
+    let mut told = |second: i64, tid: u32| {
+        let mounts = [event::mount::of_process(
+            tid,
+            Path::new("/host/run/netns/a"),
+        )];
+        let held = Held {
+            tasks: &[],
+            task_count: 0,
+            mounts: &mounts,
+            fds: &[],
+            sockets: &[],
+        };
+        let changed = table.held(ns(100), s(second), held);
+        let entry = table.get(ns(100)).unwrap();
+        (changed, entry.held_at, entry.mounts == mounts)
+    };
+    assert_eq!(told(2, 7), (true, Some(s(2)), true));
+    assert_eq!(told(3, 8), (true, Some(s(2)), true), "since then");
+    assert_eq!(told(4, 8), (false, Some(s(2)), true));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use event::{
     Dad, PodRef,
     explanation::{DevicePart, Explanation, GatewayPart, Kind, NetnsPart, NetnsState, PodState},
     finding::Holder,
+    mount::is_same,
     wording::{duration::length, escape::Printable, stack, subjects::pod_word},
 };
 
@@ -245,7 +246,7 @@ fn wiring(device: &DevicePart) -> Vec<String> {
 /// The mount is listed among the holders.
 fn is_mounted(part: &NetnsPart, path: &std::path::Path) -> bool {
     let mut holders = part.holders.iter();
-    holders.any(|holder| matches!(holder, Holder::Mount { path: at } if at == path))
+    holders.any(|holder| matches!(holder, Holder::Mount { path: at } if is_same(at, path)))
 }
 
 /// Every namespace has these.
