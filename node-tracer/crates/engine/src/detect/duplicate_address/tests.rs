@@ -115,6 +115,27 @@ fn namespaces_that_share_many_addresses_are_one_finding_of_the_same_id() {
 }
 
 #[test]
+fn a_pod_whose_devices_are_not_read_yet_may_be_plugged_in_anywhere() {
+    // The other's are: nobody calls the address its own.
+    let mut story = bare_pair();
+    story.extend(plugged(&[100], &[BRIDGE]));
+    story.push(listed(5, &[pod("b", NEW, &[ip(5)])]));
+    story.push(holders(5, 200, &[pod_task(8, "pause", NEW, "b")], &[]));
+    let mut node = Node::of(&story);
+    let (doubtful, _) = node.only(6, DUPLICATE, State::Open);
+    let differ = |finding: &Finding| finding.title.contains("networks may differ");
+    assert!(differ(&doubtful), "{}", doubtful.title);
+    let unplaced = node.0.watched().unplaced.clone();
+    assert!(unplaced.contains(&ns(200)), "its devices are to be read");
+    let mut apart = Node::of(&story);
+    node.tell_all(&plugged(&[100, 200], &[BRIDGE, BRIDGE]));
+    let (certain, _) = node.only(7, DUPLICATE, State::Updated);
+    assert!(!differ(&certain), "{}", certain.title);
+    apart.tell_all(&plugged(&[100, 200], &[BRIDGE, OTHER_BRIDGE]));
+    assert_eq!(apart.of_rule(7, DUPLICATE), []);
+}
+
+#[test]
 fn what_others_share_hides_no_address_that_a_pod_is_called_by() {
     let mut story = pair();
     for number in (0..4).chain(6..100) {

@@ -329,13 +329,13 @@ fn retain_near(
     }
     let of_owners: Vec<_> = owners
         .iter()
-        .map(|owner| links(view, owner, address))
+        .map(|owner| links(view, owner, address).0)
         .collect();
     let any = !owners.is_empty();
     let may_be_anywhere = of_owners.iter().any(Vec::is_empty);
     let places: HashSet<Place> = of_owners.into_iter().flatten().collect();
     strangers.retain(|stranger| {
-        let its = links(view, stranger, address);
+        let (its, _) = links(view, stranger, address);
         let is_near = its.iter().any(|place| places.contains(place));
         any && (its.is_empty() || may_be_anywhere || is_near)
     });
@@ -350,11 +350,16 @@ fn conflicts<'a>(view: &View<'a>, address: IpAddr, owners: &[Owner<'a>]) -> Vec<
     let mut groups: Vec<Vec<Owner<'a>>> = Vec::new();
     let mut places: HashMap<Place, usize> = HashMap::new();
     let mut doubtful = Vec::new();
+    // Those that may be in other places, too.
+    let mut unread = HashSet::new();
     for owner in owners.iter().copied() {
-        let links = links(view, &owner, address);
+        let (links, is_whole) = links(view, &owner, address);
         if links.is_empty() {
             doubtful.push(owner);
             continue;
+        }
+        if !is_whole {
+            unread.insert(owner.entry.serial);
         }
         let mut met: Vec<usize> = links
             .iter()
@@ -381,6 +386,11 @@ fn conflicts<'a>(view: &View<'a>, address: IpAddr, owners: &[Owner<'a>]) -> Vec<
         .into_iter()
         .filter(|group| !group.is_empty())
         .partition(|group| group.len() > 1);
+    let (may_meet, alone): (Vec<_>, Vec<_>) = alone
+        .into_iter()
+        .flatten()
+        .partition(|owner| unread.contains(&owner.entry.serial));
+    doubtful.extend(may_meet);
     let mut conflicts: Vec<_> = certain
         .into_iter()
         .map(|owners| Conflict {
@@ -390,7 +400,7 @@ fn conflicts<'a>(view: &View<'a>, address: IpAddr, owners: &[Owner<'a>]) -> Vec<
         })
         .collect();
     if conflicts.is_empty() && !doubtful.is_empty() {
-        let owners: Vec<_> = alone.into_iter().flatten().chain(doubtful).collect();
+        let owners: Vec<_> = alone.into_iter().chain(doubtful).collect();
         conflicts.extend((owners.len() > 1).then_some(Conflict {
             owners,
             is_certain: false,
@@ -413,8 +423,9 @@ enum Place {
     PodNetwork,
 }
 
-/// Where an owner meets others; nowhere if that is not known.
-fn links(view: &View<'_>, owner: &Owner<'_>, address: IpAddr) -> Vec<Place> {
+/// Where an owner meets others, and whether these are all places: a pod's own
+/// address is in the pod network, whatever its device is plugged into.
+fn links(view: &View<'_>, owner: &Owner<'_>, address: IpAddr) -> (Vec<Place>, bool) {
     let entry = owner.entry;
     let held = owner.held.map(|held| &held.address);
     let links = links::links(view, entry, held, address, owner.is_primary);
@@ -423,9 +434,10 @@ fn links(view: &View<'_>, owner: &Owner<'_>, address: IpAddr) -> Vec<Place> {
         && links
             .as_ref()
             .is_none_or(|links| links.iter().all(is_routed));
+    let is_whole = links.is_some() || in_host;
     let links = links.into_iter().flatten().map(Place::At);
     let network = (owner.is_primary || in_host).then_some(Place::PodNetwork);
-    links.chain(network).collect()
+    (links.chain(network).collect(), is_whole)
 }
 
 /// Whether an address is one that others can reach: not one of the loopback
