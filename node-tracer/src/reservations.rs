@@ -178,6 +178,18 @@ impl Reservations {
         }
     }
 
+    /// Asks about those of `addresses` that are not asked about yet. Whether files
+    /// can be read is told when they are [asked about again](Self::poll).
+    pub(crate) fn ask_new(&mut self, addresses: &BTreeSet<IpAddr>, out: &mut Vec<Event>) {
+        let time = sys::clock::now();
+        for address in addresses {
+            if !self.told.contains_key(address) {
+                let (what, _) = self.ask(*address);
+                self.tell(*address, what, time, out);
+            }
+        }
+    }
+
     fn next_in_turn(&mut self, addresses: &BTreeSet<IpAddr>) -> Option<IpAddr> {
         let after = self.turn.map_or(Bound::Unbounded, Bound::Excluded);
         let mut later = addresses.range((after, Bound::Unbounded));

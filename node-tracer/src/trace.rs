@@ -157,6 +157,8 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
         out.take(events.drain(..));
     }
     out.take(events.drain(..));
+    reservations.ask_new(&out.possible_ghosts(), &mut events);
+    out.take(events.drain(..));
     out.tick();
     out.show_status();
     let mut memory = Memory::after_start();
@@ -234,6 +236,8 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
             out.take(events.drain(..));
         }
         if out.until_tick().is_zero() {
+            reservations.ask_new(&out.possible_ghosts(), &mut events);
+            out.take(events.drain(..));
             out.tick();
         }
         notify.step(|| out.status());

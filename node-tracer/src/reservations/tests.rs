@@ -94,6 +94,20 @@ fn an_address_is_asked_for_in_every_store() {
 }
 
 #[test]
+fn what_is_asked_before_a_tick_is_asked_again_after_it() {
+    let (root, mut all) = node(&[("var/lib/cni/networks/pods/10.0.0.5", "aaa")]);
+    let mut out = Vec::new();
+    all.ask_new(&BTreeSet::from([ip(5)]), &mut out);
+    all.ask_new(&BTreeSet::from([ip(5)]), &mut out);
+    assert_eq!(out.len(), 1, "{out:?}");
+    assert_eq!(ask(&mut all, 5), None, "told before");
+    fs::remove_file(root.path().join("var/lib/cni/networks/pods/10.0.0.5")).unwrap();
+    all.ask_new(&BTreeSet::from([ip(5)]), &mut out);
+    assert_eq!(out.len(), 1, "not new");
+    assert!(ask(&mut all, 5).is_some_and(|said| said.starts_with("free")));
+}
+
+#[test]
 fn a_store_that_is_silent_does_not_say_free() {
     let (_root, mut all) = node(&[("var/lib/cni/networks/pods/10.0.0.6", "bbb")]);
     all.others.await_kinds(BTreeSet::from([StoreKind::Terway]));

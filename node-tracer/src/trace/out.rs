@@ -4,6 +4,8 @@
 //! ([`Outlet`]), and at the end they have a moment to empty them.
 
 use std::{
+    collections::BTreeSet,
+    net::IpAddr,
     thread,
     time::{Duration, Instant},
 };
@@ -286,6 +288,11 @@ impl<'a> Out<'a> {
     /// What is to be looked at again and again.
     pub(super) fn watched(&self) -> &Watch {
         self.engine.watched()
+    }
+
+    /// Addresses whose stores are to be asked before the next tick.
+    pub(super) fn possible_ghosts(&self) -> BTreeSet<IpAddr> {
+        self.engine.possible_ghosts(sysclock::now())
     }
 
     /// Writes to the recording; one that cannot be written is given up, and

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::matrix;
 use super::report::Host;
 use crate::incident::{Incident, READER, Sandbox};
-use crate::tracer::{Tracer, is_finding, names_address, netns_of};
+use crate::tracer::{Tracer, is_event, is_finding, names_address, netns_of};
 
 /// On an emulated machine; a comparison takes its time, too.
 const SOON: Duration = Duration::from_secs(60);
@@ -83,6 +83,17 @@ pub(super) fn observe(host: &mut Host, mechanism: &str) -> anyhow::Result<()> {
             (text("rule"), state(finding), plain(&text("title"), &names))
         })
         .collect();
+    // As soon as the ghost is told, somebody may give its address back.
+    let first = |is: &dyn Fn(&Value) -> bool| ended.records.iter().position(is);
+    let told = first(&|record| {
+        is_finding(record, "ghost-sandbox") && netns_of(record) == Some(old.netns_inode)
+    });
+    let asked =
+        first(&|record| is_event(record, "reservation") && record["address"] == address.as_str());
+    ensure!(
+        asked.is_some_and(|asked| told.is_some_and(|told| asked < told)),
+        "the ghost is told (record {told:?}) before its reservation is looked at ({asked:?})"
+    );
     for wanted in STORY {
         // What is said at first may be known better a moment later, and at
         // the end less is left of it.

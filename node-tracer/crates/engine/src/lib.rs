@@ -232,6 +232,19 @@ impl Engine {
         &self.watch
     }
 
+    /// Addresses that the next tick may call a ghost's: their stores are to be
+    /// asked before. As soon as a ghost is told, somebody may free its address,
+    /// and a store that was never seen to have it does not tell that it is free.
+    pub fn possible_ghosts(&self, now: Timestamp) -> BTreeSet<IpAddr> {
+        if !self.stale {
+            return BTreeSet::new();
+        }
+        let view = View::new(&self.model, &self.settings, now);
+        ghosts::candidates(&view)
+            .flat_map(|entry| own::addresses(&view, entry))
+            .collect()
+    }
+
     /// When the next tick is wanted although nothing happens: something timed
     /// is pending.
     pub fn pending(&self) -> Option<Timestamp> {

@@ -131,6 +131,19 @@ fn what_matters_is_watched() {
 }
 
 #[test]
+fn the_stores_of_a_ghosts_address_are_asked_before_it_is_told() {
+    let mut node = Node::of(&ghost_story());
+    assert_eq!(node.0.possible_ghosts(s(66)), [ip(5)].into());
+    node.only(67, Rule::GhostSandbox, State::Open);
+    assert_eq!(
+        node.0.possible_ghosts(s(67)),
+        BTreeSet::new(),
+        "nothing is new"
+    );
+    assert_eq!(node.0.watched().addresses, [ip(5)].into());
+}
+
+#[test]
 fn what_a_list_may_only_be_too_old_for_is_to_be_proven() {
     let proof = |made_after: Option<i64>, of_old: bool| {
         let mut story = ghost_story()[..7].to_vec();
