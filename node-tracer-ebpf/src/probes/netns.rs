@@ -66,8 +66,12 @@ fn ok_pointer(value: u64) -> Option<u64> {
 fn reference_dropped(ns_common: u64) {
     // `netns_put` serves files and mounts and has the final put inlined, so
     // `__put_net` is not called: the last reference shows as a count of one.
+    // References to the initial namespace are not counted since 6.19 (it is
+    // always one), and whoever looks at /proc/self/ns/net drops one.
     let net = ns_common - u64::from(offset!(net_ns_common));
-    if load::<u32>(net, offset!(net_refs)) == 1 {
+    if load::<u32>(net, offset!(net_refs)) == 1
+        && load::<u32>(net, offset!(net_inum)) != setting!(host_netns)
+    {
         report(kind::NETNS_DYING, net);
     }
 }

@@ -57,8 +57,9 @@ impl Live {
     fn take(&mut self, record: Record, changes: &mut Vec<Change>, out: &mut Vec<Event>) {
         match record {
             Record::NetnsCreated(made) => self.created(&made, changes),
-            // Kernels of today (7.2) do not count who refers to the initial one: each
-            // reference that is dropped looks like the last.
+            // Linux 6.19+ does not count references to the initial one: each that is
+            // dropped looks like the last. The kernel's programs leave out the node's
+            // own; on a node in a container the initial one is another.
             Record::NetnsDying(dying) if self.is_host(&dying.net) => {}
             Record::NetnsDying(dying) => {
                 self.nets
