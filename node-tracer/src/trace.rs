@@ -97,8 +97,9 @@ async fn stream(config: &Config, starter: Starter) -> anyhow::Result<()> {
         if pods.credentials().is_some() {
             metrics.show_api(kube::traffic::requests(), kube::traffic::received());
         }
-        let at = server::serve(address, metrics.shelf())?;
-        tracing::info!("metrics are at http://{at}/metrics");
+        if let Some(at) = server::serve(address, metrics.shelf())? {
+            tracing::info!("metrics are at http://{at}/metrics");
+        }
         out.count_in(metrics);
     }
     if let Some(events) = kube_events {

@@ -332,12 +332,39 @@ fn a_sign_of_life_does_not_go_by_the_port_of_the_metrics() -> anyhow::Result<()>
     Ok(())
 }
 
-test!(NEEDS, metrics_on_a_taken_port_are_refused);
-fn metrics_on_a_taken_port_are_refused() -> anyhow::Result<()> {
+test!(NEEDS, metrics_on_a_taken_port_are_served_once_it_is_free);
+fn metrics_on_a_taken_port_are_served_once_it_is_free() -> anyhow::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    let address = listener.local_addr()?.to_string();
+    let address = listener.local_addr()?;
+    let folder = Scratch::create()?;
+    let alive = folder.path().join("alive");
+    let file = alive.display().to_string();
+    let tracer = Tracer::trace(&["--metrics", &address.to_string(), "--heartbeat", &file])?;
+    let first = std::fs::read(&alive)?;
+    wait::until("another sign of life", SOON, || {
+        Ok((std::fs::read(&alive)? != first).then_some(()))
+    })?;
+    drop(listener);
+    wait::until("metrics on the port", SOON, || {
+        Ok(scrape(address.port()).ok())
+    })?;
+    let ended = tracer.stop()?;
+    ensure!(ended.code == Some(0), "{:?}: {}", ended.code, ended.stderr);
+    let told = ended.stderr.matches("is taken").count();
+    ensure!(told == 1, "told {told} times: {}", ended.stderr);
+    ensure!(
+        ended.stderr.contains(&address.to_string()) && ended.stderr.contains("ss -ltnp"),
+        "{}",
+        ended.stderr
+    );
+    Ok(())
+}
+
+test!(NEEDS, metrics_on_an_address_of_another_machine_are_refused);
+fn metrics_on_an_address_of_another_machine_are_refused() -> anyhow::Result<()> {
+    let address = "192.0.2.1:9464";
     let args = ["trace", "--cri", "none", "--pods", "none", "--metrics"];
-    let output = command(&args)?.arg(&address).output()?;
+    let output = command(&args)?.arg(address).output()?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.code() == Some(2),
@@ -345,7 +372,7 @@ fn metrics_on_a_taken_port_are_refused() -> anyhow::Result<()> {
         output.status
     );
     ensure!(
-        stderr.contains(&address) && stderr.contains("give another"),
+        stderr.contains(address) && stderr.contains("give another"),
         "{stderr}"
     );
     Ok(())

@@ -53,11 +53,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const YOUNG: Duration = Duration::from_millis(20);
 /// After a connection could not be accepted (no descriptors left).
 const PAUSE: Duration = Duration::from_secs(1);
+/// How often a port that is taken is tried again.
+const TAKEN_PAUSE: Duration = Duration::from_secs(3);
 
 /// Metrics cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum MetricsError {
-    /// The address is not this machine's, or the port is taken.
+    /// The address is not this machine's.
     #[error("--metrics {address}: cannot listen there; give another address or port")]
     Listen {
         address: SocketAddr,
@@ -70,20 +72,40 @@ pub enum MetricsError {
 }
 
 /// Listens, and answers until the process ends. Returns the address, with the
-/// port that was given if 0 was asked for.
+/// port that was given if 0 was asked for; `None` if the port is taken. Any user
+/// can be the first there: that is told, and the port is tried again.
 ///
 /// # Errors
 /// See [`MetricsError`].
-pub fn serve(address: SocketAddr, shelf: Shelf) -> Result<SocketAddr, MetricsError> {
+pub fn serve(address: SocketAddr, shelf: Shelf) -> Result<Option<SocketAddr>, MetricsError> {
     let failed = |source| MetricsError::Listen { address, source };
-    let listener = TcpListener::bind(address).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
-    let bound = listener.local_addr().map_err(failed)?;
+    let listener = match TcpListener::bind(address) {
+        Ok(listener) => Some(listener),
+        Err(error) if is_taken(&error) => {
+            tracing::warn!(
+                "--metrics {address}: the port is taken; metrics are served once it is free. Who \
+                 listens there: ss -ltnp 'sport = :{}'",
+                address.port()
+            );
+            None
+        }
+        Err(source) => return Err(failed(source)),
+    };
+    let bound = listener.as_ref().map(TcpListener::local_addr).transpose();
+    let bound = bound.map_err(failed)?;
     let answer = move || {
         let served = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .and_then(|runtime| runtime.block_on(accept(listener, shelf)));
+            .and_then(|runtime| {
+                runtime.block_on(async {
+                    let listener = match listener {
+                        Some(listener) => listener,
+                        None => once_free(address).await?,
+                    };
+                    accept(listener, shelf).await
+                })
+            });
         if let Err(error) = served {
             tracing::warn!("metrics are not served: {}", fault::chain(&error));
         }
@@ -92,7 +114,27 @@ pub fn serve(address: SocketAddr, shelf: Shelf) -> Result<SocketAddr, MetricsErr
     Ok(bound)
 }
 
+fn is_taken(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrInUse
+}
+
+async fn once_free(address: SocketAddr) -> io::Result<TcpListener> {
+    loop {
+        sleep(TAKEN_PAUSE).await;
+        match TcpListener::bind(address) {
+            Err(error) if is_taken(&error) => {}
+            bound => {
+                if bound.is_ok() {
+                    tracing::warn!("metrics are at http://{address}/metrics now");
+                }
+                return bound;
+            }
+        }
+    }
+}
+
 async fn accept(listener: TcpListener, shelf: Shelf) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let places = Places::default();
     loop {
