@@ -269,7 +269,8 @@ impl LogReader {
     /// Reads on. What fails is kept for the end.
     fn fill(&mut self) {
         if let Err(error) = self.lines.fill() {
-            if error.raw_os_error().is_some() || self.packed.is_none() {
+            let is_other = error.raw_os_error().is_some() || input::is_endless(&error);
+            if is_other || self.packed.is_none() {
                 self.failed = Some(error);
             } else {
                 let packed = self.packed.unwrap_or("compressed");

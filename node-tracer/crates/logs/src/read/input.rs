@@ -27,6 +27,10 @@ const BEGINNING: usize = 4 << 10;
 /// What is read from the disk at a time.
 const BUFFER: usize = 256 << 10;
 
+/// No line is longer. What has no end of a line (/dev/zero, a packed file of
+/// nothing) would be read on for ever.
+const LONGEST: u64 = 1 << 30;
+
 /// Bytes that were read, as they are in the files; clones count the same.
 #[derive(Clone, Debug, Default)]
 pub struct BytesRead(Arc<AtomicU64>);
@@ -53,6 +57,53 @@ impl<R: Read> Read for Counted<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         self.read.0.fetch_add(read as u64, Relaxed);
+        Ok(read)
+    }
+}
+
+/// No line ends any more.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "no line ends within {} GiB (if these are zeros before a log: `tr -d '\\0' <FILE | node-tracer \
+     replay -`)",
+    LONGEST >> 30
+)]
+struct Endless;
+
+/// Whether what is read has no end.
+pub(super) fn is_endless(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|why| why.is::<Endless>())
+}
+
+/// Ends with an error where a line is too long.
+struct Ending<R> {
+    inner: R,
+    most: u64,
+    /// Bytes since the last end of a line.
+    since: u64,
+}
+
+impl<R: Read> Ending<R> {
+    fn new(inner: R, most: u64) -> Self {
+        Self {
+            inner,
+            most,
+            since: 0,
+        }
+    }
+}
+
+impl<R: Read> Read for Ending<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.since > self.most {
+            return Err(io::Error::other(Endless));
+        }
+        let read = self.inner.read(buffer)?;
+        let new = buffer.get(..read).unwrap_or_default();
+        self.since = match memchr::memrchr(b'\n', new) {
+            Some(newline) => (read - newline - 1) as u64,
+            None => self.since + read as u64,
+        };
         Ok(read)
     }
 }
@@ -123,11 +174,12 @@ impl Input {
         let packed = packing(&magic);
         let whole = io::Cursor::new(magic).chain(raw);
         let whole = BufReader::with_capacity(BUFFER, whole);
-        let mut rest: Box<dyn Read> = match packed {
+        let rest: Box<dyn Read> = match packed {
             None => Box::new(whole),
             Some(GZIP) => Box::new(MultiGzDecoder::new(whole)),
             Some(_) => Box::new(Frames::new(whole)),
         };
+        let mut rest: Box<dyn Read> = Box::new(Ending::new(rest, LONGEST));
         let (beginning, failed) = beginning_of(&mut rest);
         if let Some((found, advice)) = foreign(&beginning) {
             return Err(LogError::foreign(&name, found, &advice));

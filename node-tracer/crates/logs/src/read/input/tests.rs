@@ -212,3 +212,27 @@ fn what_is_read_is_counted() {
     input.read_to_string(&mut text).unwrap();
     assert_eq!((text.as_str(), read.get()), ("twelve bytes", 12));
 }
+
+#[test]
+fn what_has_no_end_of_a_line_has_an_end() {
+    for byte in [0, b'x'] {
+        let raw = Box::new(io::repeat(byte));
+        let mut input = Input::new(String::from("x"), None, raw).unwrap();
+        let error = io::copy(&mut input, &mut io::sink()).unwrap_err();
+        assert!(error.to_string().contains("no line ends"), "{error}");
+    }
+}
+
+#[test]
+fn a_line_that_does_not_end_costs_nothing_that_is_before_it() {
+    let lines = [&b"ab\ncd\n"[..], &[b'x'; 40]].concat();
+    let mut input = Ending::new(&lines[..], 20);
+    let mut read = Vec::new();
+    let error = io::copy(&mut (&mut input).take(u64::MAX), &mut read);
+    assert!(is_endless(&error.unwrap_err()));
+    assert!(read.starts_with(b"ab\ncd\n"));
+    // However much there is of shorter ones.
+    let lines = [&[b'x'; 20][..], b"\n"].concat().repeat(50);
+    let mut input = Ending::new(&lines[..], 20);
+    assert_eq!(io::copy(&mut input, &mut io::sink()).unwrap(), 1_050);
+}
