@@ -58,6 +58,8 @@ const KUBELET_PATIENCE: Duration = Duration::from_millis(500);
 /// Namespaces that are told of which only the kernel's list has: anybody can make
 /// many.
 const MAX_UNSEEN: usize = 1_024;
+/// What is not known without that list.
+pub(crate) const UNLISTED: &str = "network namespaces that nothing leads to which was looked at";
 /// How long the API server may take.
 pub(crate) const API_PATIENCE: Duration = Duration::from_millis(1_200);
 
@@ -76,6 +78,20 @@ pub(crate) struct Snapshot {
     pub(crate) stalls_whole: bool,
 }
 
+impl Snapshot {
+    /// The namespaces on the kernel's list; none, and a gap, if that cannot be read.
+    fn told(&mut self, listed: Result<Vec<ListedNetns>, String>) -> Vec<ListedNetns> {
+        listed.unwrap_or_else(|why| {
+            let mut items = self.items.iter_mut();
+            if let Some(kernel) = items.find(|item| item.signal == "kernel") {
+                let gap = format!("{UNLISTED}: the kernel's own list cannot be read: {why}");
+                kernel.unknown.push(gap);
+            }
+            Vec::new()
+        })
+    }
+}
+
 /// Everything that looks need and that is prepared once.
 #[derive(Debug)]
 pub(crate) struct NodeReader<'a> {
@@ -92,12 +108,13 @@ pub(crate) struct NodeReader<'a> {
 /// The kernel's own list of network namespaces.
 #[derive(Debug, Default)]
 enum KernelsList {
-    /// It was not asked for, or cannot be read.
     #[default]
-    None,
+    NotAsked,
     /// While it is loaded the node is looked at.
-    Loading(thread::JoinHandle<Option<AllNets>>),
+    Loading(thread::JoinHandle<Result<AllNets, String>>),
     Loaded(Box<AllNets>),
+    /// It cannot be read, and why.
+    Unreadable(String),
 }
 
 impl<'a> NodeReader<'a> {
@@ -126,17 +143,12 @@ impl<'a> NodeReader<'a> {
     /// From now on tells of network namespaces on the kernel's own list, too, that
     /// nothing leads to which is looked at: where it can be read.
     pub(crate) fn read_kernels_list(&self) {
-        let load = || match AllNets::load(Path::new("/proc")) {
-            Ok(nets) => Some(nets),
-            Err(error) => {
-                tracing::debug!("the kernel's list of namespaces: {}", fault::chain(&error));
-                None
-            }
-        };
+        let load = || AllNets::load(Path::new("/proc")).map_err(|error| fault::chain(&error));
         let thread = thread::Builder::new().name(String::from("netns-list"));
-        if let Ok(loading) = thread.spawn(load) {
-            self.nets.replace(KernelsList::Loading(loading));
-        }
+        self.nets.replace(match thread.spawn(load) {
+            Ok(loading) => KernelsList::Loading(loading),
+            Err(error) => KernelsList::Unreadable(fault::chain(&error)),
+        });
     }
 
     /// The same, to tell of this task or process in any case.
@@ -289,29 +301,32 @@ impl<'a> NodeReader<'a> {
     }
 
     /// Those on the kernel's list that are not being taken down, and not among these.
-    fn listed_nets(&self, read: &BTreeSet<u32>) -> Vec<ListedNetns> {
+    ///
+    /// # Errors
+    /// Why the list cannot be read.
+    fn listed_nets(&self, read: &BTreeSet<u32>) -> Result<Vec<ListedNetns>, String> {
         let mut list = self.nets.borrow_mut();
         *list = match std::mem::take(&mut *list) {
             KernelsList::Loading(loading) => match loading.join() {
-                Ok(Some(nets)) => KernelsList::Loaded(Box::new(nets)),
-                Ok(None) | Err(_) => KernelsList::None,
+                Ok(Ok(nets)) => KernelsList::Loaded(Box::new(nets)),
+                Ok(Err(why)) => KernelsList::Unreadable(why),
+                Err(_) => KernelsList::Unreadable(String::from("its thread has ended")),
             },
             other => other,
         };
-        let KernelsList::Loaded(nets) = &mut *list else {
-            return Vec::new();
+        let nets = match &mut *list {
+            KernelsList::Loaded(nets) => nets,
+            KernelsList::Unreadable(why) => return Err(why.clone()),
+            KernelsList::NotAsked | KernelsList::Loading(_) => return Ok(Vec::new()),
         };
-        let others = nets.others(read).unwrap_or_else(|error| {
-            tracing::debug!("the kernel's list of namespaces: {}", fault::chain(&error));
-            Vec::new()
-        });
-        others.into_iter().filter(|each| !each.ends).collect()
+        let others = nets.others(read).map_err(|error| fault::chain(&error))?;
+        Ok(others.into_iter().filter(|each| !each.ends).collect())
     }
 
     /// Tells of namespaces that were not read, or not whole, though something may
     /// have led there. What has just come into being is read by then.
     fn unseen_nets(&self, looked: &mut Snapshot) -> anyhow::Result<()> {
-        let first = self.listed_nets(&looked.read);
+        let first = looked.told(self.listed_nets(&looked.read));
         if first.is_empty() {
             return Ok(());
         }
@@ -324,7 +339,7 @@ impl<'a> NodeReader<'a> {
             )?;
             &looked.read | &(&again.read - &again.addresses_cut)
         };
-        let second = self.listed_nets(&read);
+        let second = looked.told(self.listed_nets(&read));
         let time = sys::clock::now();
         let users = self.procfs.host_users();
         let earlier: HashMap<u32, &ListedNetns> =

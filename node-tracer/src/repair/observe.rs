@@ -14,7 +14,11 @@ use std::{
 };
 
 use super::judge::{self, LookContent, Verdicts, withheld};
-use crate::{config::Config, scan::Scan, snapshot::NodeReader};
+use crate::{
+    config::Config,
+    scan::Scan,
+    snapshot::{NodeReader, UNLISTED},
+};
 use engine::{
     detect::View,
     model::{
@@ -39,8 +43,6 @@ use node::{
 
 /// The kernel's list of network namespaces as a source.
 const LIST: &str = "kernel's namespaces";
-/// What is not known without it.
-const UNLISTED: &str = "network namespaces that nothing leads to which was looked at";
 
 /// How long reading reservations may take.
 const FILES_PATIENCE: Duration = Duration::from_secs(5);

@@ -483,6 +483,34 @@ fn a_missing_capability_is_named_and_costs_no_more_than_is_said() -> anyhow::Res
     Ok(())
 }
 
+test!(
+    NEEDS,
+    a_scan_without_the_kernels_list_says_so_and_judges_alike
+);
+fn a_scan_without_the_kernels_list_says_so_and_judges_alike() -> anyhow::Result<()> {
+    let lacks = |run: &SnapshotRun| -> anyhow::Result<bool> {
+        let said = |value: &Value| value.to_string().contains("kernel's own list");
+        let in_coverage = said(&item(run.coverage()?, "kernel")["unknown"]);
+        let in_summary = said(&run.summary()?["unknown"]);
+        ensure!(in_coverage == in_summary, "{}", run.brief());
+        Ok(in_summary)
+    };
+    let whole = look(&mut limited(&documented(), "scan", &BARE)?)?;
+    let without = Rights {
+        no_bpf: true,
+        ..documented()
+    };
+    let less = look(&mut limited(&without, "scan", &BARE)?)?;
+    ensure!(!lacks(&whole)?, "{}", whole.brief());
+    ensure!(lacks(&less)?, "{}", less.brief());
+    let (was, is) = (
+        &whole.summary()?["not_checked"],
+        &less.summary()?["not_checked"],
+    );
+    ensure!(was == is, "{was} and {is}");
+    Ok(())
+}
+
 test!(NEEDS, a_trace_without_any_program_compares);
 fn a_trace_without_any_program_compares() -> anyhow::Result<()> {
     let rights = Rights {
