@@ -49,6 +49,7 @@ use event::{
     ADDRESSES, Device, FdHolder,
     clock::Timestamp,
     finding::{Finding, Rule},
+    mount::{self, Place},
     wording::{
         advice::{commented, shell_word},
         plural::counted,
@@ -61,6 +62,7 @@ use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     net::IpAddr,
+    path::PathBuf,
     time::Duration,
 };
 
@@ -543,16 +545,20 @@ pub fn hidden(view: &View<'_>) -> Option<String> {
     }
 }
 
-/// What nsenter(1) is to be given to enter a namespace.
+/// What nsenter(1) is to be given to enter a namespace. What a container has
+/// mounted comes last: a path in its root can lead elsewhere when it is opened.
 fn way_in(entry: &NetnsEntry) -> Option<String> {
     let task = || entry.tasks.iter().min_by_key(|task| (task.pid, task.tid));
-    let mount = entry.roots_mounts().next().map(|path| shell_word(path));
+    let is_nodes = |path: &&PathBuf| matches!(mount::place(path), Place::Node(_));
+    let mount = entry.mounts.iter().find(is_nodes);
+    let mount = mount.map(|path| shell_word(path));
     mount
         .or_else(|| Some(format!("/proc/{}/ns/net", task()?.tid)))
         .or_else(|| {
             let FdHolder { pid, fd, .. } = entry.fds.first()?;
             Some(format!("/proc/{pid}/fd/{fd}"))
         })
+        .or_else(|| Some(shell_word(entry.roots_mounts().next()?)))
         .map(|path| format!("--net={path}"))
 }
 

@@ -9,7 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use event::{Attachment as Cached, CniCall, CniResult, Netns, PodRef, Task, Trace, TraceKind};
+use event::{
+    Attachment as Cached, CniCall, CniResult, Netns, PodRef, Task, Trace, TraceKind,
+    mount::{self, Place},
+};
 use node::{
     home::NodeNetns,
     netlink::{Target, Way},
@@ -274,7 +277,7 @@ impl Attachments {
             }
         }
         let mounts = home.into_iter().flat_map(|home| &home.mounts);
-        ways.extend(mounts.map(|path| mount(1, path)));
+        ways.extend(mounts.flat_map(|path| self.ways_of_mount(path)));
         (!ways.is_empty()).then_some(Target {
             inode: netns.inode,
             ways,
@@ -287,19 +290,31 @@ impl Attachments {
         let home = self.homes.get(&inode)?;
         let tids = home.tids.iter();
         let tasks = tids.map(|tid| Way::File(self.procfs.task_netns_path(*tid)));
-        let mounts = home.mounts.iter().flat_map(|path| {
-            let roots = [self.procfs.root_path(1), self.root.clone()];
-            roots.map(|root| Way::Mount {
-                root,
-                path: path.clone(),
-            })
-        });
+        let mounts = home.mounts.iter();
+        let mounts = mounts.flat_map(|path| self.ways_of_mount(path));
         let ways: Vec<Way> = tasks.chain(mounts).collect();
         (!ways.is_empty()).then_some(Target {
             inode,
             ways,
             is_hosts: false,
         })
+    }
+
+    /// Through a user's mounts nothing is opened: tasks are the way there.
+    fn ways_of_mount(&self, path: &Path) -> Vec<Way> {
+        let (roots, path) = match mount::place(path) {
+            Place::Node(path) => (
+                vec![self.procfs.root_path(1), self.root.clone()],
+                path.to_owned(),
+            ),
+            Place::Process(tid, path) => (vec![self.procfs.root_path(tid)], path),
+            Place::User(..) => return Vec::new(),
+        };
+        let way = |root| Way::Mount {
+            root,
+            path: path.clone(),
+        };
+        roots.into_iter().map(way).collect()
     }
 
     /// All namespaces that something is known to lead to.

@@ -87,6 +87,26 @@ fn what_is_in_another_namespace_is_looked_at_and_removed_there() {
 }
 
 #[test]
+fn a_path_in_a_containers_root_is_the_last_way_in() {
+    let containers = "/proc/7/root/run/netns/blue";
+    let ways = [
+        (&[][..], &[containers, "/run/netns/blue"][..], "/run/netns/blue"),
+        (&[task(7, "nginx")], &[containers], "/proc/7/ns/net"),
+        (&[], &[containers], containers),
+    ];
+    for (tasks, mounts, way) in ways {
+        let mut story = node(veth(8, "cali0123456789a", 3), &[]);
+        story.push(found(6, 300));
+        story.push(devices(6, 300, &[veth(9, CALI, 77)], &[], &[]));
+        story.push(holders(7, 300, tasks, mounts));
+        let [found] = &all(&story)[..] else { panic!() };
+        let way = format!("nsenter --net={way} ");
+        let removes = found.advice.last().unwrap();
+        assert!(removes.starts_with(&way), "{removes}");
+    }
+}
+
+#[test]
 fn traffic_that_still_goes_there_makes_it_worse() {
     let [found] = &all(&node(veth(9, CALI, 3), &[route_to(5, 9), route_to(6, 8)]))[..] else {
         panic!()
