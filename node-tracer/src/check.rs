@@ -1,7 +1,7 @@
 //! `node-tracer check`: loads and attaches everything as `trace` would, asks
 //! every source once as `scan` would, says what came of it, and leaves again.
 
-use crate::{config::Config, coverage, output, progress, snapshot::NodeReader};
+use crate::{config::Config, coverage, output, platform, progress, snapshot::NodeReader};
 use event::record::{CoverageItem, Record};
 use kernel::ebpf::{
     Attached, Probes,
@@ -36,7 +36,9 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<bool> {
         items.push(try_inventory(probes));
     }
     items.push(config.privileges.coverage(ATTACH | look));
-    items.extend(NodeReader::new(config)?.look()?.items);
+    let looked = NodeReader::new(config)?.look()?;
+    items.push(platform::coverage(looked.runtimes()));
+    items.extend(looked.items);
     let record = Record::coverage(&config.node.name, sys::clock::now(), &items);
     for sink in &mut sinks {
         output::quietly(sink.write(&record).map(|_| ()))?;

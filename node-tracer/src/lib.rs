@@ -31,7 +31,7 @@
 //! | [`notify`], [`heartbeat`] | what a service manager, and a probe, is told of `trace` |
 //! | [`repair`] | the one command that changes the node, and only if told to |
 //! | [`rules`], [`manual`] | the rules' pages, for people; man pages and completions |
-//! | [`recording`], [`coverage`] | what the commands have in common |
+//! | [`recording`], [`coverage`], [`platform`] | what the commands have in common; what was tested |
 
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
@@ -49,6 +49,7 @@ mod outcome;
 mod output;
 #[cfg(test)]
 mod packaging;
+mod platform;
 mod progress;
 mod recording;
 mod repair;

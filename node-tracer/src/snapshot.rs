@@ -79,6 +79,14 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
+    /// Names and versions of the container runtimes that have answered.
+    pub(crate) fn runtimes(&self) -> Option<&str> {
+        self.events.iter().find_map(|event| match &event.what {
+            What::SandboxesListed { runtime, .. } => runtime.as_deref(),
+            _ => None,
+        })
+    }
+
     /// The namespaces on the kernel's list; none, and a gap, if that cannot be read.
     fn told(&mut self, listed: Result<Vec<ListedNetns>, String>) -> Vec<ListedNetns> {
         listed.unwrap_or_else(|why| {

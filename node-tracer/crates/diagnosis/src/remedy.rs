@@ -222,6 +222,20 @@ const ROWS: &[Row] = &[
             ],
         },
     },
+    // containerd/containerd#13609: a sandbox that failed late leaves its record.
+    Row {
+        causes: &[NameConflict],
+        any: &["failed to recover state", "recover .. reserve sandbox name"],
+        codes: &[],
+        remedy: Remedy {
+            clause: "containerd does not start, as two of its records have this name",
+            advice: &[
+                "no pod of this node starts until one of them is gone: start containerd once without its CRI plugin (disabled_plugins in its configuration), remove the record that has no task, and start it as before",
+                "ctr -n k8s.io containers ls    # all records",
+                "ctr -n k8s.io tasks ls    # what still runs",
+            ],
+        },
+    },
     Row {
         causes: &[CniPluginError, NameConflict],
         any: &[

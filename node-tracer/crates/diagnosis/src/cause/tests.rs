@@ -196,6 +196,10 @@ fn what_is_said_more_exactly_has_its_own_advice() {
             "failed (add): dial unix /run/x.sock: connect: connection refused",
             "daemon on the node",
         ),
+        (
+            "failed to recover state: failed to reserve sandbox name \"a_b_c_0\": name is reserved",
+            "containerd does not start",
+        ),
     ] {
         let cause = Cause::of_text(None, text);
         let hint = cause

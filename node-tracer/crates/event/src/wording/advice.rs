@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// Programs that a command can begin with. No sentence begins with one, nor with
 /// a name that somebody else has chosen.
-const PROGRAMS: [&str; 41] = [
+const PROGRAMS: [&str; 42] = [
     "arping",
     "bridge",
     "calicoctl",
@@ -18,6 +18,7 @@ const PROGRAMS: [&str; 41] = [
     "chmod",
     "cp",
     "crictl",
+    "ctr",
     "dmesg",
     "dmsetup",
     "docker",

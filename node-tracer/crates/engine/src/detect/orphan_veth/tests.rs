@@ -90,7 +90,11 @@ fn what_is_in_another_namespace_is_looked_at_and_removed_there() {
 fn a_path_in_a_containers_root_is_the_last_way_in() {
     let containers = "/proc/7/root/run/netns/blue";
     let ways = [
-        (&[][..], &[containers, "/run/netns/blue"][..], "/run/netns/blue"),
+        (
+            &[][..],
+            &[containers, "/run/netns/blue"][..],
+            "/run/netns/blue",
+        ),
         (&[task(7, "nginx")], &[containers], "/proc/7/ns/net"),
         (&[], &[containers], containers),
     ];
