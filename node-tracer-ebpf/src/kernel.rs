@@ -162,6 +162,15 @@ pub(crate) fn header(kind: u32) -> Header {
     }
 }
 
+/// `PF_KTHREAD`
+const KERNEL_THREAD: u32 = 0x0020_0000;
+
+/// Whether it runs in the kernel alone.
+#[inline(always)]
+pub(crate) fn is_kernel_thread(task: u64) -> bool {
+    offset!(task_flags) != ABSENT && load::<u32>(task, offset!(task_flags)) & KERNEL_THREAD != 0
+}
+
 /// The `struct net` that `task` is in, 0 if it has left its namespaces.
 #[inline(always)]
 pub(crate) fn net_of_task(task: u64) -> u64 {

@@ -34,8 +34,8 @@ use node_tracer_ebpf::{
 
 use super::budget::{tells_change_by, tells_namespace};
 use crate::kernel::{
-    CLONE_NEWNET, current, describe_net, describe_task, direct, emit, header, load, net_of_task,
-    offset, setting,
+    CLONE_NEWNET, current, describe_net, describe_task, direct, emit, header, is_kernel_thread,
+    load, net_of_task, offset, setting,
 };
 
 /// The argument of a function that a kretprobe will want, by thread. A return
@@ -178,7 +178,9 @@ fn settle(tid: u32, net: u64) -> bool {
 #[inline(always)]
 pub(super) fn device_changed() {
     let task = current();
-    if !tells_change_by(task) {
+    // The kernel's own threads make no namespace; they take the devices of each
+    // one that ends away.
+    if is_kernel_thread(task) || !tells_change_by(task) {
         return;
     }
     let tid = load(task, offset!(task_pid));

@@ -30,8 +30,8 @@ use node_tracer_ebpf::{
 };
 
 use crate::kernel::{
-    TASK_UNINTERRUPTIBLE, add, count_lost, describe_task, direct, emit, header, load, net_of_task,
-    now, offset, owner_of_task, setting,
+    TASK_UNINTERRUPTIBLE, add, count_lost, describe_task, direct, emit, header, is_kernel_thread,
+    load, net_of_task, now, offset, owner_of_task, setting,
 };
 
 /// By thread ID. On a full table the stall is counted as lost.
@@ -99,14 +99,10 @@ fn goes_to_sleep(tid: u32, task: u64) {
     });
 }
 
-/// `PF_KTHREAD`
-const KERNEL_THREAD: u32 = 0x0020_0000;
-
 /// Who answers for a task that sleeps.
 #[inline(always)]
 fn who_sleeps(task: u64) -> Owner {
-    if offset!(task_flags) != ABSENT && load::<u32>(task, offset!(task_flags)) & KERNEL_THREAD != 0
-    {
+    if is_kernel_thread(task) {
         return Owner::HOST;
     }
     owner_of_task(task)

@@ -75,7 +75,7 @@ const WALK_PAUSE: u64 = 2_000_000;
 const COMPARISON_PAUSE: u64 = 100_000_000;
 /// Walks take at most one part in so many of the time, and after a rest so much
 /// of it at once. (A comparison, which is all there is then, takes more.)
-const WALK_SHARE: u64 = 100;
+const WALK_SHARE: u64 = 200;
 const COMPARISON_SHARE: u64 = 20;
 const WALK_BURST: u64 = 20 * MILLISECOND;
 /// But none is put off for longer, however long they take.
@@ -90,8 +90,13 @@ const WORKER_SHARE: u64 = 100;
 /// When the list is looked at after a device change, and again as long as
 /// nothing new is on it: a namespace comes shortly after its loopback device.
 const AFTER_DEVICE: u64 = 1_000_000;
+/// When it is looked at after `cleanup_net` was queued: it has begun by then, so
+/// that one walk does for both.
+const AFTER_CLEANUP: u64 = 3_000_000;
 /// When it is looked at again otherwise.
 const AFTER_WALK: u64 = 10_000_000;
+/// The same while `cleanup_net` runs: a record tells when it has returned.
+const WHILE_CLEANING: u64 = 250 * MILLISECOND;
 /// A plugin has read its configuration by then.
 const AFTER_START: u64 = 100_000_000;
 const SECOND: u64 = 1_000_000_000;
@@ -150,6 +155,9 @@ pub struct Live {
     woken: HashMap<u32, u64>,
     /// Records that could not be handled, by cause.
     dropped: HashMap<&'static str, u64>,
+    /// Inodes of namespaces that were made, and when their holders are to be
+    /// looked for: nobody holds one that has ended by then.
+    made: Vec<(u64, u32)>,
     due: Due,
 }
 
@@ -164,6 +172,8 @@ struct Due {
     /// No look at the kernel's worker before this.
     worker: u64,
     holders: Option<u64>,
+    /// The same, if one of the namespaces in [`Live::made`] still lives.
+    made: Option<u64>,
     reading: Option<u64>,
     stalls: u64,
     /// The next look for tasks that the kernel's table has no room for.
@@ -185,6 +195,7 @@ impl Due {
             unasked_walk: 0,
             worker: 0,
             holders: None,
+            made: None,
             reading: None,
             stalls: 0,
             unfollowed: None,
@@ -202,7 +213,13 @@ impl Due {
     }
 
     fn next(&self) -> u64 {
-        let optional = [self.walk, self.holders, self.reading, self.unfollowed];
+        let optional = [
+            self.walk,
+            self.holders,
+            self.made,
+            self.reading,
+            self.unfollowed,
+        ];
         let optional = optional.into_iter().flatten();
         optional.fold(self.stalls.min(self.second), u64::min)
     }
@@ -323,6 +340,15 @@ impl Live {
         if self.due.reading.is_some_and(|due| time >= due) {
             self.read_on(out);
         }
+        if self.due.made.is_some_and(|due| time >= due) {
+            let old = self.made.partition_point(|(due, _)| *due <= time);
+            let mut old = self.made.drain(..old);
+            if old.any(|(_, inode)| self.nets.lives(inode)) {
+                self.due.holders_at(time);
+            }
+            drop(old);
+            self.due.made = self.made.first().map(|(due, _)| *due);
+        }
         if self.due.holders.is_some_and(|due| time >= due) {
             self.due.holders = None;
             if self.holders.may_look(time) {
@@ -410,7 +436,7 @@ impl Live {
             match record {
                 Ok(Record::CleanupStarted(started)) if started.header.time <= end => {
                     self.nets.cleanup_started(started.header.time);
-                    self.due.walk_at(started.header.time);
+                    self.due.walk_at(started.header.time + AFTER_CLEANUP);
                 }
                 Ok(Record::DeviceChanged(changed)) if changed.header.time <= end => {
                     self.nets.device_changed(changed.header.time, changed.task);
@@ -430,7 +456,9 @@ impl Live {
             self.due.walk_at(time);
         }
         if self.nets.has_missing() {
-            self.due.walk_at(end + AFTER_WALK);
+            let cleaning = self.nets.is_cleaning();
+            let after = if cleaning { WHILE_CLEANING } else { AFTER_WALK };
+            self.due.walk_at(end + after);
         }
         if self.nets.expects_one() {
             self.due.walk_at(end + AFTER_DEVICE);
@@ -548,3 +576,5 @@ const MILLISECOND: u64 = 1_000_000;
 /// Holders are looked at this long after a change, for all that belongs to it
 /// to have happened.
 const HOLDERS_AFTER: u64 = 20 * MILLISECOND;
+/// How long after a namespace was made.
+const HOLDERS_AFTER_MAKING: u64 = 100 * MILLISECOND;

@@ -28,7 +28,7 @@ use sys::{clock::monotonic_now as now, share::Share};
 const PAUSE: u64 = 200_000_000;
 /// These looks take at most one part in so many of the time, and after a rest so
 /// many ns at once.
-const SHARE: u64 = 100;
+const SHARE: u64 = 200;
 const BURST: u64 = 20_000_000;
 /// But none is put off for longer, ns.
 const MAX_PAUSE: u64 = 2_000_000_000;

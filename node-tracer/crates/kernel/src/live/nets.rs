@@ -374,6 +374,14 @@ impl NetTable {
         Some(identity(known.net))
     }
 
+    /// Whether somebody holds the namespace with this inode number, for all that is
+    /// known.
+    pub(super) fn lives(&self, inode: u32) -> bool {
+        let known = self.by_inode.get(&inode);
+        let known = known.and_then(|address| self.known.get(address));
+        known.is_some_and(|known| !known.dying && known.missing_since.is_none())
+    }
+
     /// Namespaces that were reported and are not dying.
     pub(super) fn living(&self) -> impl Iterator<Item = Netns> {
         let living = self
@@ -618,6 +626,11 @@ impl NetTable {
     /// `cleanup_net` has started.
     pub(super) fn cleanup_started(&mut self, time: u64) {
         self.cleanup_since = Some(time);
+    }
+
+    /// Whether `cleanup_net` is under way.
+    pub(super) fn is_cleaning(&self) -> bool {
+        self.cleanup_since.is_some()
     }
 
     /// `cleanup_net` has returned.

@@ -8,7 +8,7 @@ use node_tracer_ebpf::record::{
 };
 
 use super::{
-    AFTER_DEVICE, BATCH, HOLDERS_AFTER, Live,
+    AFTER_CLEANUP, AFTER_DEVICE, BATCH, HOLDERS_AFTER, HOLDERS_AFTER_MAKING, Live,
     cni::{Ended, Parent, Started},
     inventory,
     nets::{Change, ListedNet},
@@ -70,11 +70,11 @@ impl Live {
             }
             Record::CleanupQueued(queued) => {
                 self.nets.cleanup_queued(queued.header.time);
-                self.due.walk_at(queued.header.time);
+                self.due.walk_at(queued.header.time + AFTER_CLEANUP);
             }
             Record::CleanupStarted(started) => {
                 self.nets.cleanup_started(started.header.time);
-                self.due.walk_at(started.header.time);
+                self.due.walk_at(started.header.time + AFTER_CLEANUP);
             }
             Record::CleanupEnded(ended) => {
                 self.nets.cleanup_ended(ended.header.time);
@@ -193,7 +193,9 @@ impl Live {
     pub(super) fn created(&mut self, made: &NetnsRecord, changes: &mut Vec<Change>) {
         let time = made.header.time;
         self.nets.created(made.net, time, made.task, changes);
-        self.due.holders_at(time + HOLDERS_AFTER);
+        let due = now() + HOLDERS_AFTER_MAKING;
+        self.made.push((due, made.net.inum));
+        self.due.made.get_or_insert(due);
     }
 
     fn address(&mut self, record: &AddressRecord, added: bool, changes: &mut Vec<Change>) {

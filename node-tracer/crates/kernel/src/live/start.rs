@@ -118,6 +118,7 @@ impl Live {
             symbols,
             silence: std::io::pipe().map_err(StartError::Pipe)?,
             dropped: HashMap::new(),
+            made: Vec::new(),
             due: Due::new(iterators),
             host_users: procfs.host_users(),
             init_net: 0,
