@@ -104,6 +104,13 @@ impl Sandbox {
         self.id.as_deref() == Some(id) || self.containers.contains(id)
     }
 
+    /// Whether a task is of this sandbox's pod, by its cgroup.
+    pub fn has_task(&self, task: &Task) -> bool {
+        let by_uid = task.pod_uid.is_some() && task.pod_uid.as_deref() == self.uid();
+        let container = task.container_id.as_deref();
+        by_uid || container.is_some_and(|id| self.has_container(id))
+    }
+
     /// A trusted ADD into the namespace. Calls of others than Kubernetes'
     /// runtimes (podman, nerdctl) name no pod.
     pub(super) fn note_add(&mut self, call: &CniCall, time: Timestamp) -> bool {

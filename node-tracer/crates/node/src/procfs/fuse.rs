@@ -1,9 +1,9 @@
 //! The FUSE mounts that a stuck task may wait for, and the processes that serve
 //! them.
 //!
-//! A task waits for a mount that it sees; if it has files open on some of these,
-//! for one of those; where the host shows `/sys/fs/fuse/connections`, for one
-//! that has requests without an answer. Linux 6.18 and later say which
+//! A task waits for a mount that it sees, as a rule; if it has files open on some of
+//! these, for one of those; where the host shows `/sys/fs/fuse/connections`, for one
+//! that has requests without an answer, or for none that it sees. Linux 6.18 and later say which
 //! connection a descriptor of `/dev/fuse` serves; on others any process that has
 //! one may be the one that serves the mount.
 
@@ -148,16 +148,15 @@ fn mounts(task: &Path) -> Result<Vec<VisibleMount>, ProcfsError> {
     Ok(seen)
 }
 
-/// Those that have requests without an answer, if the host says so of any.
+/// Those that can have a request without an answer, for all that the host shows. If
+/// it is none of them, the task waits for one that it does not see: a mount that has
+/// been detached meanwhile, or one of another mount namespace.
 fn waiting(mut seen: Vec<VisibleMount>, control: &Path) -> Vec<VisibleMount> {
-    let is_waited_for = |one: &VisibleMount| {
+    seen.retain(|one| {
         let path = control.join(one.connection.to_string()).join("waiting");
         let count = fs::read_to_string(path).ok();
-        count.is_some_and(|count| count.trim().parse().is_ok_and(|count: u64| count > 0))
-    };
-    if seen.len() > 1 && seen.iter().any(is_waited_for) {
-        seen.retain(is_waited_for);
-    }
+        count.is_none_or(|count| count.trim() != "0")
+    });
     seen
 }
 
@@ -320,6 +319,19 @@ mod tests {
             ..mount("/b c", 59, &[(21, "juicefs")], true)
         };
         assert_eq!(waited_for(root.path(), FUSE), [expected]);
+    }
+
+    /// Its user has detached the one that it waits for.
+    #[test]
+    fn a_connection_that_has_answered_all_is_not_the_one_even_if_the_task_sees_no_other() {
+        let root = node(said);
+        for connection in [58, 59] {
+            let folder = format!("sys/fs/fuse/connections/{connection}");
+            let folder = root.path().join(folder);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("waiting"), "0\n").unwrap();
+        }
+        assert_eq!(waited_for(root.path(), FUSE), []);
     }
 
     #[test]

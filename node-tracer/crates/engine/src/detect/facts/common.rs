@@ -223,7 +223,11 @@ pub(in crate::detect) fn release_advice(blocked: &Blocked) -> Vec<String> {
         Sigkill::Not(_) => (" (kill -9 has no effect)", None),
         Sigkill::Unknown(_) => ("", None),
         Sigkill::Ends(_) => {
-            let ends = "ends it, and its container if it is the first process of it";
+            let is_in_pod = blocked.task.pod_uid.is_some() || blocked.task.container_id.is_some();
+            let ends = match is_in_pod {
+                true => "ends it, and its container if it is the first process of it",
+                false => "ends it: all of a program of the node, which is in no pod",
+            };
             let command = format!("kill -9 {}", blocked.task.pid);
             ("", Some(commented(command, ends)))
         }

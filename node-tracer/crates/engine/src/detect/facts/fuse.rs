@@ -48,8 +48,14 @@ fn steps_of_worker(blocked: &Blocked, connection: u32, effect: &str) -> Vec<Stri
 }
 
 fn steps_of(mounts: &[FuseMount], effect: &str) -> Option<Vec<String>> {
+    // Else the kernel has said that it has a request without an answer.
+    let is_guessed = |mount: &FuseMount| !mount.has_control;
     let mut steps = vec![match mounts {
         [] => return None,
+        [only] if is_guessed(only) => format!(
+            "restart {}, if that is what does not answer{effect}",
+            daemon(only)
+        ),
         [only] => format!("restart {}{effect}", daemon(only)),
         [..] => format!(
             "restart the one that does not answer{effect}: {}",
@@ -59,11 +65,15 @@ fn steps_of(mounts: &[FuseMount], effect: &str) -> Option<Vec<String>> {
     if !mounts.iter().any(|mount| mount.has_control) {
         steps.push(show_connections());
     }
-    let comment = match mounts.len() {
+    let comment = |mount: &FuseMount| match mounts.len() {
+        _ if is_guessed(mount) => {
+            "else, if its file waiting has not 0: I/O errors for all its users"
+        }
         1 => "else: I/O errors for all its users",
         _ => "else, if it is that one: I/O errors for all its users",
     };
-    steps.extend(mounts.iter().map(|mount| abort(mount.connection, comment)));
+    let abort = |mount: &FuseMount| abort(mount.connection, comment(mount));
+    steps.extend(mounts.iter().map(abort));
     Some(steps)
 }
 
@@ -152,7 +162,10 @@ mod tests {
             has_control: false,
             ..mount("/data", 58)
         };
-        let first = commands(&advice(std::slice::from_ref(&hidden)))[0].to_owned();
+        let advice = advice(std::slice::from_ref(&hidden));
+        let guess = "the daemon of FUSE mount /data, if that is what does not answer";
+        assert!(advice[0].ends_with(guess), "{advice:?}");
+        let first = commands(&advice)[0].to_owned();
         assert!(first.starts_with("findmnt /sys/fs/fuse/connections || mount -t fusectl"));
         assert!(first.len() <= 85, "a block of 100 columns has all of it");
     }

@@ -15,6 +15,7 @@ use crate::detect::{
     joined, logged_of, pod_of, release_advice, remove_sandbox, repair, uncordon,
 };
 use event::{
+    Task,
     finding::Phase,
     wording::{
         advice::{commented, is_harmless},
@@ -25,6 +26,8 @@ use std::collections::BTreeSet;
 
 /// Processes whose end is advised by their IDs.
 const KILLED: usize = 8;
+/// Tasks of others that are named.
+const NAMED: usize = 3;
 
 impl GhostReport<'_, '_> {
     pub(super) fn advice(&self) -> Vec<String> {
@@ -117,23 +120,7 @@ impl GhostReport<'_, '_> {
                 "fill in CGROUP. With cgroup v1 write THAWED to its freezer.state",
             ));
         } else if entry.task_count > 0 {
-            advice.push(String::from(
-                "find out why the runtime did not stop its tasks; if nothing needs them, end \
-                 them; signals work",
-            ));
-            if let Some(id) = &entry.sandbox.id {
-                advice.push(commented(
-                    logged_of(id),
-                    "what the runtime did with the sandbox",
-                ));
-            }
-            let pids: BTreeSet<u32> = entry.tasks.iter().map(|task| task.pid).collect();
-            let pids: Vec<String> = pids.iter().take(KILLED).map(u32::to_string).collect();
-            // A runtime that ends its tasks fails while they are killed.
-            if !pids.is_empty() && !self.is_stopped_by_runtime() {
-                let command = format!("kill -9 {}", pids.join(" "));
-                advice.push(commented(command, "ends these processes of the old pod"));
-            }
+            self.advise_on_tasks(advice);
         } else if entry.mounts.is_empty() && entry.fds.is_empty() && entry.sockets.is_empty() {
             advice.push(String::from(
                 "find the process that has a socket in it: one that was in the netns and has left \
@@ -145,6 +132,43 @@ impl GhostReport<'_, '_> {
                 advice.push(commented(command, "must not show it as Ready"));
             }
             advice.extend(unused::release(entry));
+        }
+    }
+
+    /// How to end tasks that take signals. A program of the node can have a thread
+    /// in the namespace: containerd has one for as long as `kubectl port-forward`
+    /// runs. Only what is in a cgroup of the pod is the pod's.
+    fn advise_on_tasks(&self, advice: &mut Vec<String>) {
+        let sandbox = &self.ghost.entry.sandbox;
+        let tasks = self.ghost.entry.tasks.iter();
+        let (own, others): (Vec<&Task>, Vec<&Task>) =
+            tasks.partition(|task| sandbox.has_task(task));
+        if !own.is_empty() {
+            advice.push(String::from(
+                "find out why the runtime did not stop its tasks; if nothing needs them, end \
+                 them; signals work",
+            ));
+        }
+        if !others.is_empty() {
+            let labels = others.iter().take(NAMED).map(|task| task_label(task));
+            advice.push(format!(
+                "do not just end {}: in its netns, and in no cgroup of the pod, as a program of \
+                 the node is that serves it (containerd during kubectl port-forward)",
+                joined(labels),
+            ));
+        }
+        if let Some(id) = &sandbox.id {
+            advice.push(commented(
+                logged_of(id),
+                "what the runtime did with the sandbox",
+            ));
+        }
+        let pids: BTreeSet<u32> = own.iter().map(|task| task.pid).collect();
+        let pids: Vec<String> = pids.iter().take(KILLED).map(u32::to_string).collect();
+        // A runtime that ends its tasks fails while they are killed.
+        if !pids.is_empty() && !self.is_stopped_by_runtime() {
+            let command = format!("kill -9 {}", pids.join(" "));
+            advice.push(commented(command, "ends these processes of the old pod"));
         }
     }
 

@@ -223,6 +223,30 @@ fn an_ordinary_deletion_is_given_time() {
     assert_eq!(node.of_rule(500, GHOST), []);
 }
 
+/// containerd is in the netns of a pod for as long as `kubectl port-forward` runs.
+#[test]
+fn a_program_of_the_node_with_a_thread_in_a_ghosts_netns_is_not_killed() {
+    let containerd = Task {
+        tid: 8066,
+        ..task(6186, "containerd")
+    };
+    let pause = pod_task(7, "pause", OLD, "sandbox-old");
+    let kills = |tasks: &[Task]| {
+        let mut story = without(|what| matches!(what, What::TaskBlocked { .. }));
+        story.push(holders(64, 100, tasks, &[]));
+        let advice = ghost(&story, 90).unwrap().advice;
+        assert!(
+            said(&advice, "do not just end containerd (6186"),
+            "{advice:?}"
+        );
+        let mut kills = advice.into_iter().filter(|step| step.starts_with("kill "));
+        kills.next()
+    };
+    let kill = kills(&[containerd.clone(), pause]);
+    assert!(kill.is_some_and(|it| it.starts_with("kill -9 7    # ")));
+    assert_eq!(kills(&[containerd]), None);
+}
+
 /// The path of another pod that runs, by which whoever has the mount calls it.
 #[test]
 fn what_is_mounted_elsewhere_is_unmounted_there_and_not_on_the_node() {
