@@ -38,8 +38,9 @@ pub const SOURCE: &str = "bundles";
 /// Bundles that are read, in all.
 const MAX_BUNDLES: usize = 4096;
 
-/// Largest specification that is read.
-const MAX_SPEC: usize = 1 << 20;
+/// Largest specification that is read, one at a time: a pod can have 1.5 MB, and Go
+/// writes `<` in six bytes.
+const MAX_SPEC: usize = 16 << 20;
 
 /// Largest file with a process ID.
 const MAX_PID: usize = 64;

@@ -98,7 +98,7 @@ enum Owner<'a> {
     /// A veth that leads to no pod.
     Orphan,
     /// Whoever has, or had, this MAC address.
-    OtherMac,
+    OtherMac(Option<&'a NetnsEntry>),
 }
 
 /// Whom it harms.
@@ -576,9 +576,19 @@ impl<'v, 'a> Search<'v, 'a> {
         Some(Stale {
             entry: Found::Neighbour(dated),
             address,
-            owner: Owner::OtherMac,
+            owner: Owner::OtherMac(self.with_mac(holder, mac)),
             victim: Victim::Here(holder),
             ways: None,
+        })
+    }
+
+    /// Whose device has the MAC, besides the pod: a living one answers, perhaps, for
+    /// an address that is not its own.
+    fn with_mac(&self, holder: &NetnsEntry, mac: &str) -> Option<&'a NetnsEntry> {
+        let mut others = self.view.model.netns.live();
+        others.find(|entry| {
+            let mut devices = entry.wiring.iter().flat_map(|wiring| &wiring.devices);
+            entry.id != holder.id && !entry.host && devices.any(|it| it.mac.as_deref() == Some(mac))
         })
     }
 
@@ -591,10 +601,19 @@ impl<'v, 'a> Search<'v, 'a> {
             Victim::Here(holder) => {
                 let pod = pod_of(view.model, holder).map(|pod| pod.label());
                 let pod = pod.unwrap_or_else(|| String::from("a pod"));
-                (
-                    format!("a stale {kind} leads {address} of {pod} astray"),
-                    format!("a stale {kind} leads {address} astray"),
-                )
+                match stale.owner {
+                    Owner::OtherMac(Some(other)) => {
+                        let other = whose(view.model, other);
+                        (
+                            format!("the neighbour {address} of {pod} has the MAC of {other}"),
+                            format!("the neighbour {address} has the MAC of {other}"),
+                        )
+                    }
+                    _ => (
+                        format!("a stale {kind} leads {address} of {pod} astray"),
+                        format!("a stale {kind} leads {address} astray"),
+                    ),
+                }
             }
             Victim::There(pod) => {
                 let node = pod.node.as_deref().unwrap_or_default();
@@ -759,13 +778,15 @@ impl<'v, 'a> Search<'v, 'a> {
                 String::from("the device is a veth that leads to no pod"),
                 "kernel",
             ),
-            Owner::OtherMac => (
-                format!(
-                    "no device of the pod has the MAC {}",
-                    detail.mac.as_deref().unwrap_or_default()
-                ),
-                "kernel",
-            ),
+            Owner::OtherMac(other) => {
+                let mac = detail.mac.as_deref().unwrap_or_default();
+                let other = other.map(|entry| format!("; {} has it", label(model, entry)));
+                let other = other.unwrap_or_default();
+                (
+                    format!("no device of the pod has the MAC {mac}{other}"),
+                    "kernel",
+                )
+            }
         };
         claims.push(evidence(claim.0, claim.1, at));
         match stale.victim {
@@ -889,6 +910,11 @@ impl Found<'_> {
             Self::Neighbour(_) => "neighbour",
         }
     }
+}
+
+/// The pod of a namespace, or what else is known of it.
+fn whose(model: &Model, entry: &NetnsEntry) -> String {
+    pod_of(model, entry).map_or_else(|| label(model, entry), |pod| pod.label())
 }
 
 /// Whether the kernel keeps a neighbour as it is: others it asks again after some

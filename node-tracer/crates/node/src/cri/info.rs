@@ -4,15 +4,42 @@
 
 use std::{collections::HashMap, net::IpAddr};
 
-use serde::Deserialize as _;
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
 
 use super::api::{NAMESPACE_NODE, PodSandboxStatusResponse};
 use crate::bundles::spec::{Network, Spec, collect_ips, text};
 
-/// Longest JSON that is read; with a specification of hundreds of mounts it has
-/// some 100 kB. Read, it takes many times as much.
-const MAX_INFO: usize = 1 << 20;
+/// What is read of the JSON under the key that containerd and CRI-O use. The rest is
+/// skipped: a pod's annotations alone can have 1.5 MB there, as Go writes `<` in six
+/// bytes.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Info<'a> {
+    #[serde(borrow)]
+    pid: Option<&'a RawValue>,
+    process_status: Option<&'a RawValue>,
+    runtime_spec: Option<&'a RawValue>,
+    cni_result: Option<&'a RawValue>,
+    sandbox_metadata: Option<&'a RawValue>,
+}
+
+/// containerd's `{"Version": "v1", "Metadata": {…}}`, or what is in it.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+struct Metadata<'a> {
+    #[serde(borrow)]
+    metadata: Option<&'a RawValue>,
+    #[serde(rename = "NetNSPath")]
+    netns_path: Option<&'a RawValue>,
+    #[serde(rename = "CNIResult")]
+    cni_result: Option<&'a RawValue>,
+}
+
+/// A part; `None` if it has another shape.
+fn part<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>) -> Option<T> {
+    serde_json::from_str(raw?.get()).ok()
+}
 
 /// What is known of a sandbox beyond its place in the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,14 +56,11 @@ pub(super) struct Details {
 impl Details {
     /// From the answer to a verbose `PodSandboxStatus`.
     pub(super) fn new(answer: &PodSandboxStatusResponse) -> Self {
-        let info = parse(&answer.info);
-        let spec = info.get("runtimeSpec");
-        let spec = spec
-            .and_then(|spec| Spec::deserialize(spec).ok())
-            .unwrap_or_default();
-        // Versioned: {"Version": "v1", "Metadata": {…}}.
-        let metadata = info.get("sandboxMetadata");
-        let metadata = metadata.map(|outer| outer.get("Metadata").unwrap_or(outer));
+        let info = answer.info.get("info").map_or("", String::as_str);
+        let info: Info = serde_json::from_str(info).unwrap_or_default();
+        let spec: Spec = part(info.runtime_spec).unwrap_or_default();
+        let outer: Metadata = part(info.sandbox_metadata).unwrap_or_default();
+        let metadata = part(outer.metadata).unwrap_or(outer);
 
         let told = answer.status.as_ref();
         let linux = told.and_then(|status| status.linux.as_ref());
@@ -47,7 +71,7 @@ impl Details {
             || network == Some(Network::Host);
         let netns_path = match network {
             Some(Network::At(path)) => Some(path),
-            _ => metadata.and_then(|metadata| string(metadata, "NetNSPath")),
+            _ => string(metadata.netns_path).map(|path| text(&path)),
         };
         let mut ips = Vec::new();
         if let Some(network) = told.and_then(|status| status.network.as_ref()) {
@@ -56,12 +80,9 @@ impl Details {
         }
         // containerd leaves them out once the namespace's file is gone,
         // although a process may still have them.
-        for result in [
-            info.get("cniResult"),
-            metadata.and_then(|m| m.get("CNIResult")),
-        ] {
+        for result in [info.cni_result, metadata.cni_result] {
             if ips.is_empty() {
-                ips = cni_ips(result);
+                ips = cni_ips(part(result).as_ref());
             }
         }
         if ips.is_empty() {
@@ -76,28 +97,15 @@ impl Details {
     }
 }
 
-/// The JSON under the key that containerd and CRI-O use.
-fn parse(info: &HashMap<String, String>) -> Value {
-    let text = info.get("info").map(String::as_str).unwrap_or_default();
-    if text.len() > MAX_INFO {
-        return Value::Null;
-    }
-    serde_json::from_str(text).unwrap_or_default()
-}
-
-fn pid(info: &Value) -> Option<u32> {
+fn pid(info: &Info<'_>) -> Option<u32> {
     // containerd keeps the number after the process's end.
-    let ended = matches!(
-        info.get("processStatus").and_then(Value::as_str),
-        Some("deleted" | "stopped")
-    );
-    let pid = info.get("pid")?.as_u64()?;
-    u32::try_from(pid).ok().filter(|pid| *pid > 0 && !ended)
+    let status = string(info.process_status);
+    let ended = matches!(status.as_deref(), Some("deleted" | "stopped"));
+    part::<u32>(info.pid).filter(|pid| *pid > 0 && !ended)
 }
 
-fn string(value: &Value, key: &str) -> Option<String> {
-    let found = value.get(key)?.as_str()?;
-    (!found.is_empty()).then(|| text(found))
+fn string(raw: Option<&RawValue>) -> Option<String> {
+    part::<String>(raw).filter(|text| !text.is_empty())
 }
 
 /// Addresses in go-cni's result: `{"Interfaces": {"eth0": {"IPConfigs":
@@ -240,6 +248,21 @@ mod tests {
     fn a_process_that_has_ended_is_none() {
         assert_eq!(bare(r#"{"pid": 5, "processStatus": "deleted"}"#).pid, None);
         assert_eq!(bare(r#"{"pid": 0, "processStatus": "running"}"#).pid, None);
+    }
+
+    #[test]
+    fn what_a_pods_owner_adds_to_the_answer_hides_nothing_of_it() {
+        let annotations = format!(
+            r#""config": {{"annotations": {{"a": "{}"}}}}"#,
+            r"\u003c".repeat(256 << 10)
+        );
+        let info = CONTAINERD.replacen(
+            r#""processStatus""#,
+            &format!(r#"{annotations}, "processStatus""#),
+            1,
+        );
+        assert_eq!(bare(&info), bare(CONTAINERD));
+        assert_eq!(bare(&info).pid, Some(21627));
     }
 
     #[test]

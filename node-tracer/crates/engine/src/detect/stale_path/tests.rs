@@ -528,6 +528,16 @@ fn a_neighbour_with_the_mac_of_nobody_in_the_pod_is_stale() {
 }
 
 #[test]
+fn a_neighbour_with_the_mac_of_another_pod_names_that_one() {
+    let other = "pod 10.0.0.6 eni6a2b3c4d5e6 5e:00:00:00:00:06\n";
+    let node = AWS.replace("5e:00:00:00:00:05 reachable", "5e:00:00:00:00:06 reachable");
+    let found = only(&format!("{node}{other}"));
+    let title = "the neighbour 10.0.0.5 has the MAC of shop/";
+    assert!(found.title.starts_with(title), "{}", found.title);
+    assert_eq!(found.addresses, [address("10.0.0.5")]);
+}
+
+#[test]
 fn a_permanent_neighbour_of_a_sandbox_that_is_gone_waits_for_the_next_pod() {
     let entry = "neigh 10.0.0.9 dev eth0 lladdr 5e:00:00:00:00:09 permanent\n";
     let gone = "gone 10.0.0.9 5E:00:00:00:00:09\n";
