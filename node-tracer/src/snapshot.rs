@@ -88,7 +88,7 @@ impl Snapshot {
     }
 
     /// The namespaces on the kernel's list; none, and a gap, if that cannot be read.
-    fn told(&mut self, listed: Result<Vec<ListedNetns>, String>) -> Vec<ListedNetns> {
+    fn listed_or_gap(&mut self, listed: Result<Vec<ListedNetns>, String>) -> Vec<ListedNetns> {
         listed.unwrap_or_else(|why| {
             let mut items = self.items.iter_mut();
             if let Some(kernel) = items.find(|item| item.signal == "kernel") {
@@ -334,7 +334,7 @@ impl<'a> NodeReader<'a> {
     /// Tells of namespaces that were not read, or not whole, though something may
     /// have led there. What has just come into being is read by then.
     fn unseen_nets(&self, looked: &mut Snapshot) -> anyhow::Result<()> {
-        let first = looked.told(self.listed_nets(&looked.read));
+        let first = looked.listed_or_gap(self.listed_nets(&looked.read));
         if first.is_empty() {
             return Ok(());
         }
@@ -347,7 +347,7 @@ impl<'a> NodeReader<'a> {
             )?;
             &looked.read | &(&again.read - &again.addresses_cut)
         };
-        let second = looked.told(self.listed_nets(&read));
+        let second = looked.listed_or_gap(self.listed_nets(&read));
         let time = sys::clock::now();
         let users = self.procfs.host_users();
         let earlier: HashMap<u32, &ListedNetns> =

@@ -144,8 +144,8 @@ impl PodsSource {
                 Some(Err(error)) => return Err(error),
             },
             From::Server(watch) => match watch.wait(FIRST_LIST) {
-                Some(told) => {
-                    self.told(told, &mut events);
+                Some(update) => {
+                    self.take_update(update, &mut events);
                 }
                 None => {
                     let after = FIRST_LIST.as_secs();
@@ -181,8 +181,8 @@ impl PodsSource {
                     let From::Server(watch) = &mut self.from else {
                         break;
                     };
-                    let Some(told) = watch.poll() else { break };
-                    changed |= self.told(told, out);
+                    let Some(update) = watch.poll() else { break };
+                    changed |= self.take_update(update, out);
                 }
                 changed
             }
@@ -190,8 +190,8 @@ impl PodsSource {
     }
 
     /// Whether the list has changed.
-    fn told(&mut self, told: WatchUpdate, out: &mut Vec<Event>) -> bool {
-        match told {
+    fn take_update(&mut self, update: WatchUpdate, out: &mut Vec<Event>) -> bool {
+        match update {
             // Not yet: what cannot be followed is known for a moment only.
             WatchUpdate::Listed(listing) => {
                 self.listed(listing, out);
@@ -260,14 +260,18 @@ impl PodsSource {
             pods,
             ..listing.clone()
         });
-        out.push(told(listing));
+        out.push(pods_listed(listing));
     }
 
     /// Tells the present list again, as true as it was, with what has changed
     /// since: for who has not heard it.
     pub(super) fn tell_again(&self, out: &mut Vec<Event>) {
         let pods = self.known.clone();
-        out.extend(self.last.clone().map(|last| told(Listing { pods, ..last })));
+        out.extend(
+            self.last
+                .clone()
+                .map(|last| pods_listed(Listing { pods, ..last })),
+        );
         out.extend(self.failing.clone().map(|error| Event {
             time: sys::clock::now(),
             what: What::SourceFailed {
@@ -278,7 +282,7 @@ impl PodsSource {
     }
 }
 
-fn told(listing: Listing) -> Event {
+fn pods_listed(listing: Listing) -> Event {
     let Listing {
         source,
         at,

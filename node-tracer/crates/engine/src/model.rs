@@ -390,7 +390,7 @@ impl Model {
                 is_new && self.stand_all(time)
             }
             What::PodsWithAddress { address, at, pods } => {
-                self.cluster.told(*address, (*at).min(time), pods)
+                self.cluster.take_answer(*address, (*at).min(time), pods)
             }
             What::PodChanged { pod } => self.pods.changed(pod, time) && self.stand_all(time),
             What::PodDeleted { pod } => self.pods.deleted(pod, time) && self.stand_all(time),

@@ -250,7 +250,7 @@ impl Survey {
         }
         self.netns = cookies.len();
         self.read = cookies.keys().copied().collect();
-        self.unread.extend(failures.told());
+        self.unread.extend(failures.problems());
         let cut = std::mem::take(&mut self.cut).into_iter();
         self.unread.extend(some(cut.map(|inode| {
             format!(

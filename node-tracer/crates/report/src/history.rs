@@ -49,9 +49,9 @@ pub struct Step {
 
 impl Findings {
     /// Takes in what was told of one.
-    pub fn told(&mut self, finding: &Finding, state: State, at: Timestamp) {
+    pub fn record(&mut self, finding: &Finding, state: State, at: Timestamp) {
         if let Some(known) = self.all.get_mut(&finding.id) {
-            known.told(finding, state, at);
+            known.record(finding, state, at);
             return;
         }
         if self.all.len() >= MAX_FINDINGS {
@@ -72,7 +72,7 @@ impl Findings {
             left_out: 0,
             part: 0,
         };
-        history.told(finding, state, at);
+        history.record(finding, state, at);
         self.all.insert(finding.id.clone(), history);
     }
 
@@ -121,7 +121,7 @@ impl Findings {
 }
 
 impl History {
-    fn told(&mut self, finding: &Finding, state: State, at: Timestamp) {
+    fn record(&mut self, finding: &Finding, state: State, at: Timestamp) {
         if state == State::Resolved {
             self.resolved = Some(at);
             return;
@@ -198,7 +198,7 @@ mod tests {
         let mut findings = Findings::default();
         let mut tick = |node: &mut Node, seconds| {
             for (finding, state) in node.tick(seconds) {
-                findings.told(&finding, state, s(seconds));
+                findings.record(&finding, state, s(seconds));
             }
         };
         tick(&mut node, 70);
@@ -247,7 +247,7 @@ mod tests {
                 severity,
                 ..template.clone()
             };
-            findings.told(&finding, State::Open, s(1));
+            findings.record(&finding, State::Open, s(1));
         };
         for number in 0..MAX_FINDINGS {
             told(&mut findings, number, Severity::Info);

@@ -131,7 +131,7 @@ impl Sheet {
         match record.body {
             Body::Event(event) => self.apply(event),
             Body::Finding { finding, state } => {
-                self.findings.told(finding, state, record.time);
+                self.findings.record(finding, state, record.time);
                 self.lanes.name(finding, record.time);
             }
             // They are of the whole input, or no run that is recorded tells of them.

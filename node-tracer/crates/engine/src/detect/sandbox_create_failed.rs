@@ -53,7 +53,7 @@ struct Stuck<'a> {
 
 /// One finding a pod.
 pub fn detect(view: &View<'_>) -> Vec<Finding> {
-    let mut all: Vec<Stuck<'_>> = view.model.starts.pods().map(Stuck::told).collect();
+    let mut all: Vec<Stuck<'_>> = view.model.starts.pods().map(Stuck::starting).collect();
     for calls in view.model.calls.restless_pods() {
         let Some((_, failing)) = calls::failing(view, calls) else {
             continue;
@@ -203,7 +203,7 @@ fn leaders(all: &[Stuck<'_>]) -> BTreeMap<Cause, Leader> {
 }
 
 impl<'a> Stuck<'a> {
-    fn told(starting: &'a Starting) -> Self {
+    fn starting(starting: &'a Starting) -> Self {
         Self {
             id: starting.id.clone(),
             pod: starting.pod.clone(),

@@ -33,7 +33,7 @@ impl Cluster {
     }
 
     /// Whether anything has changed by it.
-    pub(super) fn told(&mut self, address: IpAddr, at: Timestamp, pods: &[Pod]) -> bool {
+    pub(super) fn take_answer(&mut self, address: IpAddr, at: Timestamp, pods: &[Pod]) -> bool {
         let pods = &pods[..pods.len().min(MAX_PODS)];
         let is_full = self.by_address.len() >= MAX_ADDRESSES;
         if is_full && !self.by_address.contains_key(&address) {

@@ -300,7 +300,7 @@ impl Unread {
     }
 
     /// Why addresses are not known, if that is so.
-    pub(super) fn told(&self) -> Option<String> {
+    pub(super) fn gap(&self) -> Option<String> {
         let is_told =
             |inode: &u32| self.hung.contains_key(inode) || self.before.contains_key(inode);
         let missed: Vec<_> = self
@@ -577,16 +577,16 @@ mod tests {
         let mut unread = Unread::default();
         unread.begin(1);
         assert!(unread.read(1, &way("task"), hangs).is_some());
-        assert_eq!(unread.told(), None);
+        assert_eq!(unread.gap(), None);
         for inode in 10..30 {
             assert!(unread.read(inode, &way("hangs"), hangs).is_none());
         }
         assert_eq!(unread.hung.len(), MAX_HUNG, "no more threads");
         assert!(unread.read(1, &way("task"), hangs).is_some());
-        let told = unread.told().unwrap();
+        let told = unread.gap().unwrap();
         assert!(told.contains("netns 10, 11, 12, 13 and"), "{told}");
         unread.begin(2);
-        assert_eq!(unread.told(), None);
+        assert_eq!(unread.gap(), None);
         assert!(unread.read(10, &way("task"), hangs).is_none(), "left alone");
     }
 
@@ -599,7 +599,7 @@ mod tests {
         }
         assert_eq!(unread.hung.len(), MAX_ARRIVED);
         assert!(unread.read(1, &way("task"), hangs).is_none());
-        assert!(unread.told().unwrap().contains("no answer within"));
+        assert!(unread.gap().unwrap().contains("no answer within"));
     }
 
     #[test]

@@ -248,7 +248,7 @@ impl Live {
                  them has some left out",
             )
         });
-        let why: Vec<String> = too_many.into_iter().chain(self.unread.told()).collect();
+        let why: Vec<String> = too_many.into_iter().chain(self.unread.gap()).collect();
         let why = (!why.is_empty()).then(|| why.join("; "));
         let left_out = &mut self.readings.left_out;
         if why == left_out.told || time < left_out.not_before {

@@ -2,7 +2,7 @@
 //! which differs from one to the other and from version to version. What is
 //! not there, or has another shape, is not known; that is no error.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::net::IpAddr;
 
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
@@ -157,6 +157,8 @@ pub(super) fn fuzz(data: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
     use crate::cri::api::*;
 

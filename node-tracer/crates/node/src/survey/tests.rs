@@ -240,7 +240,7 @@ fn silence_of_many_namespaces_is_said_once() {
         let (path, source) = (Path::new("/n").to_owned(), std::io::ErrorKind::Other.into());
         failures.add(inode, &NetlinkError::Enter { path, source });
     }
-    let said = failures.told();
+    let said = failures.problems();
     assert_eq!(said.len(), 10, "{said:?}");
     assert!(said[0].contains("in 2000 network"), "{said:?}");
     assert_eq!(said[9], "1992 more network namespaces");

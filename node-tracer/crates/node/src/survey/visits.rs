@@ -53,7 +53,7 @@ impl Failures {
         }
     }
 
-    pub(super) fn told(self) -> Vec<String> {
+    pub(super) fn problems(self) -> Vec<String> {
         let mut told = Vec::new();
         if let Some(why) = self.why {
             let count = self.silent;

@@ -39,7 +39,7 @@ impl Calls {
         });
         let aged = self.by_age.iter();
         let aged = aged.take_while(|(last, _)| now.since(*last) > KEPT);
-        let told = self.pods.told(now);
+        let told = self.pods.in_findings(now);
         let past = aged
             .filter_map(|(_, key)| Some((key, self.attachments.get(key)?)))
             .filter(|(_, attachment)| attachment.is_past() && !is_known(attachment))

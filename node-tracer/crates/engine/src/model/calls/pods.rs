@@ -101,7 +101,7 @@ impl PodTable {
 
     /// Sandboxes of pods that rules tell of, or will tell of once the next is
     /// made.
-    pub(super) fn told(&self, now: Timestamp) -> BTreeSet<&str> {
+    pub(super) fn in_findings(&self, now: Timestamp) -> BTreeSet<&str> {
         let mut told = BTreeSet::new();
         for (id, pod) in &self.by_id {
             if pod.is_paused(now) && !self.restless.contains(id) {
