@@ -112,6 +112,7 @@ fn a_namespace_is_reached_by_its_tasks_and_as_the_runtime_sees_it() {
             "/h/proc/1/root /run/netns/cni-1",
             "/h /run/netns/cni-1",
             "/h/proc/1/root /x/netns",
+            "/h /x/netns",
         ]
     );
     let docker = CniCall {

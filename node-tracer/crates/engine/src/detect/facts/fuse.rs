@@ -52,10 +52,7 @@ fn steps_of(mounts: &[FuseMount], effect: &str) -> Option<Vec<String>> {
     let is_guessed = |mount: &FuseMount| !mount.has_control;
     let mut steps = vec![match mounts {
         [] => return None,
-        [only] if is_guessed(only) => format!(
-            "restart {}, if that is what does not answer{effect}",
-            daemon(only)
-        ),
+        [only] if is_guessed(only) => format!("restart {}, if it hangs{effect}", daemon(only)),
         [only] => format!("restart {}{effect}", daemon(only)),
         [..] => format!(
             "restart the one that does not answer{effect}: {}",
@@ -163,7 +160,7 @@ mod tests {
             ..mount("/data", 58)
         };
         let advice = advice(std::slice::from_ref(&hidden));
-        let guess = "the daemon of FUSE mount /data, if that is what does not answer";
+        let guess = "the daemon of FUSE mount /data, if it hangs";
         assert!(advice[0].ends_with(guess), "{advice:?}");
         let first = commands(&advice)[0].to_owned();
         assert!(first.starts_with("findmnt /sys/fs/fuse/connections || mount -t fusectl"));
