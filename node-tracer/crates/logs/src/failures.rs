@@ -12,7 +12,10 @@ mod whose;
 pub(super) use self::whose::Whose;
 
 use self::recorded::Recorded;
-use super::entry::{Entry, Level};
+use super::{
+    entry::{Entry, Level},
+    meaning::kernel,
+};
 use diagnosis::{gate, phrase::SearchText};
 use event::{Event, PodRef, StartFailure, What, clock::Timestamp, wording::cut};
 use node::redact::redact;
@@ -38,6 +41,9 @@ pub(crate) const CARRIERS: [&str; 9] = [
 /// `served`: the pod that a network's daemon serves as it says so.
 pub fn events(entry: &Entry<'_>, served: Option<&PodRef>) -> Vec<Event> {
     if entry.ident.is_some_and(gate::is_another) {
+        return Vec::new();
+    }
+    if kernel::is_of(entry) && !kernel::lacks_memory(&entry.message) {
         return Vec::new();
     }
     let time = entry.time.unwrap_or(Timestamp::EPOCH);

@@ -1,7 +1,10 @@
 //! Whatever a tenant writes where others pass it on: nothing that is told names
 //! another pod, and none of it says that a sandbox's network failed.
 
-use std::{io::Cursor, time::SystemTime};
+use std::{
+    io::Cursor,
+    time::{Duration, SystemTime},
+};
 
 use super::{
     failures,
@@ -85,6 +88,64 @@ fn line(place: &str, words: &str) -> String {
     })
 }
 
+/// klog's head of a value of several lines.
+const VALUE: &str = r#"I1123 10:00:00.111111     811 prober.go:107] "Probe failed" probeType="Readiness" pod="tenant/evil" podUID="x" containerName="c" probeResult="failure" output=<"#;
+const KUBELET: &str = "Nov 23 10:00:00 node1 kubelet[811]: ";
+const OTHER: &str =
+    "Nov 23 10:00:00 node1 containerd[77]: time=\"2026-11-23T10:00:00Z\" level=info msg=x";
+
+/// Each line behind something.
+fn each(before: &str, lines: &[&str]) -> String {
+    let lines: Vec<String> = lines.iter().map(|line| format!("{before}{line}")).collect();
+    lines.join("\n")
+}
+
+/// Entries as `journalctl -o json`, `-o export` and `-o verbose` print them.
+fn entries(ident: &str, lines: &[&str]) -> [String; 3] {
+    let own = match ident {
+        "kernel" => ("_TRANSPORT", "kernel"),
+        _ => ("_UID", "0"),
+    };
+    let fields = |line| {
+        [
+            ("__CURSOR", "s=1"),
+            ("__REALTIME_TIMESTAMP", "1795428000000000"),
+            ("_HOSTNAME", "node1"),
+            ("SYSLOG_IDENTIFIER", ident),
+            ("_PID", "811"),
+            ("MESSAGE", line),
+            own,
+        ]
+    };
+    let json = lines.iter().map(|line| {
+        let members: std::collections::BTreeMap<_, _> = fields(*line).into_iter().collect();
+        serde_json::to_string(&members).unwrap()
+    });
+    let field = |(name, value): (&str, &str)| match value.contains('\n') {
+        false => format!("{name}={value}\n"),
+        true => {
+            // A length whose bytes are text.
+            let value = value.to_owned() + &"y".repeat(value.len() & 0x80);
+            let length = (value.len() as u64).to_le_bytes();
+            format!("{name}\n{}{value}\n", std::str::from_utf8(&length).unwrap())
+        }
+    };
+    let export = lines
+        .iter()
+        .map(|line| fields(*line).map(field).concat() + "\n");
+    let verbose = lines.iter().map(|line| {
+        let field = |(name, value): (&str, &str)| {
+            let below = format!("\n{}", " ".repeat(name.len() + 5));
+            format!("    {name}={}\n", value.replace('\n', &below))
+        };
+        let head = "Mon 2026-11-23 10:00:00.000001 UTC [s=1;i=1;b=2;m=3;t=4;x=5]\n";
+        let [_, _, fields @ ..] = fields(*line);
+        head.to_owned() + &fields.map(field).concat()
+    });
+    let json = json.collect::<Vec<_>>().join("\n");
+    [json, export.collect(), verbose.collect()]
+}
+
 fn words() -> Words {
     let needles: Vec<&str> = meaning::needles()
         .chain(gate::NEEDLES.iter().copied())
@@ -94,7 +155,8 @@ fn words() -> Words {
 
 fn told(words: &Words, log: &str) -> Vec<Event> {
     let raw = Box::new(Cursor::new(format!("{log}\n").into_bytes()));
-    let input = Input::new("x".into(), Some(SystemTime::UNIX_EPOCH), raw).unwrap();
+    let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(1_796_000_000);
+    let input = Input::new("x".into(), Some(modified), raw).unwrap();
     let mut reader = LogReader::new(input, words.clone(), LogOptions::default());
     let mut meaning = Meaning::default();
     let mut events = Vec::new();
@@ -143,6 +205,17 @@ fn sentences() -> Vec<String> {
             "start failed in pod web-0_victim(22222222-2222-4222-8222-222222222222): failed to create sandbox \"{VICTIM}\""
         ),
         format!("namespace for the terminated container \"{VICTIM}\""),
+        String::from("INFO: task containerd:1 blocked for more than 122 seconds."),
+        String::from(
+            "Nov 23 10:00:01 node1 kernel: [ 1234.567890] INFO: task containerd:1 blocked for more than 122 seconds.",
+        ),
+        String::from(
+            "[ 1234.567890] unregister_netdevice: waiting for eth0 to become free. Usage count = 1",
+        ),
+        format!(
+            "time=\"2026-11-23T10:00:00Z\" level=error msg=\"RunPodSandbox for &PodSandboxMetadata{{Name:web-0,Uid:22222222-2222-4222-8222-222222222222,Namespace:victim,Attempt:0,}} failed, error\" error=\"failed to setup network for sandbox \\\"{VICTIM}\\\": plugin type=\\\"bridge\\\" failed (add): no IP addresses available\""
+        ),
+        String::from(" > pod=\"victim/web-0\" err=\"failed to create pod sandbox\""),
     ];
     let all = lines.map(str::to_owned).chain(diagnosis::phrases());
     let all: Vec<String> = all.collect();
@@ -194,6 +267,112 @@ fn what_a_running_container_or_another_program_prints_is_nothing() {
             let line = line(place, &words);
             let told = told(&needles, &line);
             assert!(told.is_empty(), "{line}\n{told:#?}");
+        }
+    }
+}
+
+#[test]
+fn what_stands_behind_klogs_tab_is_no_record_however_the_log_is_printed() {
+    let needles = words();
+    for words in sentences() {
+        let said = format!("\t{words}");
+        let lines = [VALUE, "\tx", "\t", &said, " >"];
+        let rest = [
+            "\tx",
+            &said,
+            " >",
+            "I1123 10:00:01.111111     811 x.go:1] x",
+        ];
+        let apart = |tab: &str| {
+            let said = lines.map(|line| line.replacen('\t', tab, 1));
+            let said: Vec<&str> = said.iter().map(String::as_str).collect();
+            let line = |line: &&str| format!("{KUBELET}{line}\n{OTHER}");
+            [
+                each(KUBELET, &said),
+                said.iter().map(line).collect::<Vec<_>>().join("\n"),
+                // Its beginning is missing.
+                each(KUBELET, said.get(1..).unwrap()),
+            ]
+        };
+        let long = ["\tx"; 20].join(&"x".repeat(16 << 10));
+        let mut logs = vec![
+            each("", &lines),
+            each("", &rest),
+            each("", &[VALUE, &long, &said, " >"]),
+            // `journalctl -o cat`
+            each(
+                "",
+                &[
+                    VALUE,
+                    "[    1.000000] x",
+                    "\tx",
+                    "[    1.000001] x",
+                    &said,
+                    " >",
+                ],
+            ),
+            each("2026-11-23T10:00:00.000000001Z stderr F ", &lines),
+            each("<30>1 2026-11-23T10:00:00Z node1 kubelet 811 - - ", &lines),
+        ];
+        logs.extend(["\t", "#011", "        "].iter().flat_map(|tab| apart(tab)));
+        logs.extend(entries("kubelet", &lines));
+        logs.extend(entries("kubelet", &rest));
+        for log in logs {
+            let told = told(&needles, &log);
+            assert!(told.is_empty(), "{log}\n{told:#?}");
+        }
+    }
+}
+
+#[test]
+fn what_a_user_has_the_kernel_quote_is_no_word_of_the_kernel() {
+    let needles = words();
+    for words in sentences() {
+        let one = format!("tmpfs: Unknown parameter 'x {words}'");
+        let some = format!("tmpfs: Unknown parameter 'x\n\n{words}\ny'");
+        let below = |head: &str| {
+            let indent = format!("\n{}", " ".repeat(head.len()));
+            format!("{head}{}", some.replace('\n', &indent))
+        };
+        let mut logs = vec![
+            format!("Nov 23 10:00:00 node1 kernel: [ 1234.567890] {one}"),
+            format!("[ 1234.567890] {one}"),
+            format!("kernel: {one}"),
+            below("Nov 23 10:00:00 node1 kernel: "),
+            below("[Mon Nov 23 10:00:00 2026] "),
+            below("[ 1234.567890] "),
+        ];
+        logs.extend(entries("kernel", &[&one, &some]));
+        // An older dmesg does not indent: without a time, a line goes on.
+        if words.starts_with("INFO: ") || words.starts_with("failed ") {
+            logs.push(format!(
+                "[ 1234.567890] tmpfs: Unknown parameter 'x\n{words}\ny'"
+            ));
+        }
+        for log in logs {
+            let told = told(&needles, &log);
+            assert!(told.is_empty(), "{log}\n{told:#?}");
+        }
+    }
+}
+
+#[test]
+fn nobody_but_the_kernel_speaks_as_it() {
+    let needles = words();
+    for ident in [
+        "dockerd",
+        "kubelet",
+        "containerd",
+        "kube-proxy",
+        "0123456789ab",
+    ] {
+        for words in [
+            "INFO: task containerd:1 blocked for more than 122 seconds.",
+            "unregister_netdevice: waiting for eth0 to become free. Usage count = 1",
+            "Out of memory: Killed process 7 (x) total-vm:1kB",
+        ] {
+            let log = format!("Nov 23 10:00:00 node1 {ident}[12]: {words}");
+            assert!(told(&needles, &log).is_empty(), "{log}");
         }
     }
 }

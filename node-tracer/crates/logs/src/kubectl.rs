@@ -46,6 +46,7 @@ pub struct Kubectl {
     pod: PodRef,
     /// A container's state is being told.
     waits: bool,
+    description: Description,
     /// How the events' columns stand.
     form: Form,
     /// An event whose message may go on.
@@ -58,6 +59,8 @@ pub struct Kubectl {
     pub untimed: u64,
     /// What was told whose time is an age.
     pub aged: u64,
+    /// Descriptions that a pod before them may have written.
+    pub doubtful: u64,
     /// What waits for the end of the text: it may tell of a later start.
     held: Held,
 }
@@ -122,6 +125,57 @@ impl Held {
     }
 }
 
+/// A pod's description, in which kubectl prints some of the pod's own words as
+/// they are, newlines and all: how a container ended, what a probe printed. Any
+/// line may be theirs until the description's own next one is certain.
+#[derive(Debug, Default)]
+struct Description {
+    /// A container that has ended is being told of.
+    ended: bool,
+    /// How far its message is indented, and how much of it was read.
+    message: Option<(usize, usize)>,
+    /// The pod's own words have stood in it: they may look like its end.
+    spoke: bool,
+    /// Another one seems to have begun since.
+    is_over: bool,
+    /// What its containers tell.
+    waiting: Vec<Event>,
+    /// What its events tell. The last table of them is kubectl's own.
+    told: Vec<Event>,
+}
+
+/// The kubelet keeps less of the message of a container that has ended.
+const MAX_SAID: usize = 16 << 10;
+/// What stands behind such a message.
+const BEHIND: [&str; 4] = ["Signal", "Exit Code", "Started", "Finished"];
+/// Reasons of events that quote what a pod has printed.
+const QUOTES: [&str; 4] = [
+    "Unhealthy",
+    "ProbeWarning",
+    "FailedPostStartHook",
+    "FailedPreStopHook",
+];
+
+impl Description {
+    /// Whether a line is part of the message of a container that has ended.
+    fn is_said(&mut self, line: &str) -> bool {
+        let Some((indent, read)) = &mut self.message else {
+            return false;
+        };
+        *read += line.len() + 1;
+        let behind = key_of(line).is_some_and(|(key, _)| BEHIND.contains(&key));
+        let inside = *read <= MAX_SAID && !(behind && indent_of(line) == *indent);
+        if !inside {
+            self.message = None;
+        }
+        inside
+    }
+}
+
+fn indent_of(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
 /// An event whose message may go on in the next line.
 #[derive(Debug)]
 struct Wrapped {
@@ -141,12 +195,14 @@ impl Kubectl {
             printed,
             pod: PodRef::default(),
             waits: false,
+            description: Description::default(),
             form: Form::default(),
             open: None,
             object: Object::default(),
             took: false,
             untimed: 0,
             aged: 0,
+            doubtful: 0,
             held: Held::default(),
         }
     }
@@ -159,13 +215,44 @@ impl Kubectl {
     /// Takes a line in; what it tells.
     pub fn line(&mut self, line: &str) -> Vec<Event> {
         let (line, numbered) = without_number(line.trim_end());
-        let text = line.trim_start();
-        let mut told = self.held(text);
         self.took = true;
+        if self.description.is_said(line) || self.object.is_said(line) {
+            return Vec::new();
+        }
+        if self.pod.name.is_some() && line.starts_with("Name:") {
+            self.description.is_over |= self.description.spoke;
+            self.doubtful += u64::from(self.description.is_over);
+        }
+        if self.description.is_over {
+            return Vec::new();
+        }
+        let mut before = Vec::new();
+        if line.starts_with("Name:") {
+            before = self.end();
+        } else if self.pod.name.is_some() && line.starts_with("Events:") {
+            // What looked like the events before it was none of kubectl's.
+            self.open = None;
+            self.description.told.clear();
+            self.held = Held::default();
+        }
+        let told = self.described(line, numbered);
+        if self.pod.name.is_none() || self.description.told.len() >= MAX_HELD {
+            before.append(&mut self.description.told);
+            before.extend(told);
+        } else {
+            self.description.told.extend(told);
+        }
+        before
+    }
+
+    fn described(&mut self, line: &str, numbered: bool) -> Vec<Event> {
+        let text = line.trim_start();
+        let mut told = self.held();
         let status = || self.status(text);
         let row = Row::read(text, self.form).map(|row| (row, None));
         if let Some((row, quote)) = row.or_else(status) {
             told.extend(self.close());
+            self.description.spoke |= QUOTES.contains(&row.reason.as_str());
             self.open = Some(Wrapped {
                 row,
                 lines: 1,
@@ -180,17 +267,18 @@ impl Kubectl {
             return told;
         }
         told.extend(self.close());
-        match self.head(line, text) {
-            events if events.is_empty() => told.extend(self.object(text)),
-            events => told.extend(events),
+        let waiting = self.head(line, text);
+        if waiting.is_empty() {
+            told.extend(self.object(line));
+        } else if self.description.waiting.len() < MAX_HELD {
+            self.description.waiting.extend(waiting);
         }
         told
     }
 
-    /// What waits, if another pod's description begins or too much does.
-    fn held(&mut self, text: &str) -> Vec<Event> {
-        let next = self.pod.name.is_some() && text.starts_with("Name:");
-        match next || self.held.failures.len() >= MAX_HELD {
+    /// What waits, if it is too much.
+    fn held(&mut self) -> Vec<Event> {
+        match self.held.failures.len() >= MAX_HELD {
             true => {
                 let mut told = self.close();
                 told.extend(self.held.take());
@@ -207,7 +295,8 @@ impl Kubectl {
             told.extend(self.event(row));
         }
         told.extend(self.held.take());
-        told
+        let before = std::mem::take(&mut self.description);
+        [before.waiting, before.told, told].concat()
     }
 
     /// The message of a container's state, as `kubectl get pod -o yaml` prints
@@ -289,8 +378,14 @@ impl Kubectl {
                 self.pod.namespace = Some(value.to_owned());
             }
             ("UID", false) if self.pod.name.is_some() => self.pod.uid = Some(value.to_owned()),
-            ("State", true) => self.waits = value == "Waiting",
-            ("Last State", true) => self.waits = false,
+            ("Message", true) if self.description.ended => {
+                self.description.message = Some((indent_of(line), 0));
+                self.description.spoke = true;
+            }
+            ("State" | "Last State", true) => {
+                self.waits = key == "State" && value == "Waiting";
+                self.description.ended = value == "Terminated";
+            }
             ("Reason", true) if self.waits => {
                 self.waits = false;
                 if of_reason(value) == Verdict::Failure {
@@ -307,8 +402,8 @@ impl Kubectl {
         Vec::new()
     }
 
-    fn object(&mut self, text: &str) -> Vec<Event> {
-        let row = self.object.line(text);
+    fn object(&mut self, line: &str) -> Vec<Event> {
+        let row = self.object.line(line);
         self.took |= self.object.is_open();
         row.map(|row| self.event(row)).unwrap_or_default()
     }

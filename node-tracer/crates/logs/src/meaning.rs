@@ -100,7 +100,9 @@ impl Meaning {
             return;
         }
         let writer = Writer::of(entry.ident);
-        if writer.may_be(Writer::Kernel) {
+        // Who has a name or a level of his own does not speak as the kernel.
+        let unnamed = entry.ident.is_none() && entry.own_level.is_none();
+        if writer == Writer::Kernel || unnamed {
             self.kernel.passes(time, out);
             self.kernel.entry(time, entry, out);
         }

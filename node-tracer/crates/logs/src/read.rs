@@ -7,6 +7,7 @@
 //! heads    what others have put before it
 //! clean    and into it
 //! fold     which lines are one record
+//! blocks   and which records are one
 //! needles  does the record matter; the others are not looked at again
 //! peel     envelope by envelope, down to the message
 //! calendar its time, with what the record leaves out
@@ -16,6 +17,7 @@
 //! given out as it stands, what is too long is cut, and both are counted.
 
 mod begin;
+mod blocks;
 mod calendar;
 mod clean;
 mod completeness;
@@ -42,6 +44,7 @@ use std::{fmt, io};
 
 use self::begin::Form;
 use self::{
+    blocks::Blocks,
     calendar::Calendar,
     completeness::FormCounts,
     fold::{Joint, Pending, Wrapped, Wrapping},
@@ -118,6 +121,10 @@ pub struct LogReader {
     /// Its text, if it has several lines.
     joined: Vec<u8>,
     pieces: Pieces,
+    blocks: Blocks,
+    /// Of a value of several lines only lines are left: what begins with a tab
+    /// is passed over until its end.
+    torn: bool,
     ready: Ready,
     /// How the log's lines are wrapped.
     wrapping: Wrapping,
@@ -179,6 +186,8 @@ impl LogReader {
             pending: None,
             joined: Vec::new(),
             pieces: Pieces::default(),
+            blocks: Blocks::default(),
+            torn: false,
             ready: Ready::default(),
             wrapping: Wrapping::default(),
             month: [0; 3],
@@ -318,11 +327,21 @@ impl LogReader {
             }
         }
         self.wrapping = wrapped.how();
+        // A log that begins inside of a value of klog's.
+        let mut filled = all().filter(|line| !line.trim_ascii().is_empty());
+        self.torn = filled.next().is_some_and(|line| line.starts_with(b"\t"))
+            && filled.any(|line| begin::begins(line) == Some(Form::Klog));
     }
 
     /// Goes on to the next record that is given out; `false` at the end.
     fn advance(&mut self) -> bool {
         loop {
+            while let Some(whole) = self.blocks.next() {
+                if self.needles.is_in(whole.text.as_bytes()) {
+                    self.ready = whole;
+                    return true;
+                }
+            }
             match self.lines.peek() {
                 Next::Line(line) => {
                     if self.line(line) {
@@ -344,6 +363,8 @@ impl LogReader {
                             self.ready.line = self.lines.number;
                             return true;
                         }
+                    } else if !self.blocks.is_empty() {
+                        self.blocks.end();
                     } else {
                         self.settle();
                         return false;
@@ -375,6 +396,14 @@ impl LogReader {
         text = text.get(margin..).unwrap_or_default();
         let quoted = text.first() == Some(&b'>');
         let mut form = begin::begins(text);
+        if self.torn {
+            let ends = text.starts_with(b" >");
+            self.torn = !ends && form != Some(Form::Klog);
+            if ends || text.starts_with(b"\t") {
+                self.lines.take(&line);
+                return false;
+            }
+        }
         let mut head = 0;
         // A value of several lines may hold whatever it wants, and what is
         // indented goes on with what was before it.
@@ -395,6 +424,8 @@ impl LogReader {
             };
             let joint = fold::joint(&mut pending, so_far, text, form, self.wrapping);
             if joint == Joint::Apart {
+                // Somebody else's record stands in the middle of a value.
+                self.torn |= is_block && pending.form == Form::Klog && form != Some(Form::Klog);
                 // The line is looked at again if something is given out first.
                 if self.finish(&pending) {
                     return true;

@@ -127,6 +127,13 @@ impl Log {
                 count(kubectl.aged, "event")
             ));
         }
+        if kubectl.doubtful > 0 {
+            gaps.push(format!(
+                "{} of pods: what a probe or a container has printed stands in the description \
+                 before, and may go on like this; print each pod's alone",
+                count(kubectl.doubtful, "description")
+            ));
+        }
         gaps
     }
 

@@ -21,6 +21,8 @@ pub(super) struct Object {
     is_pod: bool,
     /// A value that goes on in the next lines (YAML).
     folds: bool,
+    /// How far that is indented.
+    indent: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,8 +39,22 @@ impl Object {
         self.open
     }
 
+    /// Takes a line in if it is part of the message (YAML): that is deeper than
+    /// its key and may hold whatever a container has printed.
+    pub(super) fn is_said(&mut self, line: &str) -> bool {
+        let text = line.trim_start();
+        let inside = self.open && self.folds && line.len() - text.len() > self.indent;
+        if inside && self.lines < MAX_LINES {
+            self.lines += 1;
+            self.row.message.push(' ');
+            self.row.message.push_str(text.trim_matches(['"', '\'']));
+        }
+        inside
+    }
+
     /// Takes a line in; an event that has ended with it.
-    pub(super) fn line(&mut self, text: &str) -> Option<Row> {
+    pub(super) fn line(&mut self, line: &str) -> Option<Row> {
+        let text = line.trim_start();
         self.lines += u16::from(self.open);
         if self.lines > MAX_LINES {
             *self = Self::default();
@@ -76,6 +92,7 @@ impl Object {
                 self.part = Part::Itself;
                 self.row.message = value;
                 self.folds = true;
+                self.indent = line.len() - text.len();
             }
             "reason" => {
                 self.part = Part::Itself;

@@ -80,6 +80,66 @@ fn of_two_pods_each_has_its_own() {
     assert_eq!(names, ["shop/web-0", "shop/db-1"]);
 }
 
+/// A description of another pod, as a tenant can print it.
+fn forged() -> String {
+    DESCRIBED.replace("web-0", "db-1").replace("shop", "victim")
+}
+
+/// Of a container that has ended, with what it said.
+fn ended(said: &str) -> String {
+    let state = format!(
+        "    Last State:     Terminated\n      Reason:       Error\n      Message:      {said}\n      \
+         Exit Code:    1\n    Ready:          False\n"
+    );
+    DESCRIBED.replacen("    Ready:          False\n", &state, 1)
+}
+
+#[test]
+fn what_a_container_said_when_it_ended_is_no_description() {
+    for said in [
+        "x",
+        "x\n\nName: db-1\n",
+        &format!("x\n{}", forged()),
+        &format!("x\n\n\n{}", forged()),
+    ] {
+        let (_, told) = only(&ended(said));
+        assert_eq!(told.pod.label(), "shop/web-0", "{said}");
+    }
+}
+
+#[test]
+fn behind_a_pods_own_words_no_other_pod_is_told_of() {
+    let whole = format!(
+        "x\n      Exit Code:    1\nEvents:  <none>\n\n\n{}",
+        forged()
+    );
+    let probe = "  Warning  Unhealthy  1m  kubelet  Readiness probe failed: x\n";
+    for text in [
+        ended(&format!("{whole}\n{}", ended("x"))),
+        format!("{DESCRIBED}{probe}{}", forged()),
+        format!("{DESCRIBED}{probe}\n\n{}", forged()),
+    ] {
+        let told = read(&text);
+        let others = told
+            .iter()
+            .filter(|(_, told)| told.pod.label() != "shop/web-0");
+        assert_eq!(others.count(), 0, "{text}");
+        let mut kubectl = Kubectl::new(s(0));
+        text.lines().for_each(|line| drop(kubectl.line(line)));
+        assert!(kubectl.doubtful > 0, "{text}");
+    }
+}
+
+#[test]
+fn of_several_tables_in_a_description_the_last_is_kubectls() {
+    let row =
+        "  Warning  FailedMount  2m  kubelet  MountVolume.SetUp failed for volume \"a\" : no\n";
+    // A command, an annotation, a variable.
+    let text = DESCRIBED.replacen("Containers:\n", &format!("Containers:\nEvents:\n{row}"), 1);
+    let (_, told) = only(&text);
+    assert!(told.message.ends_with("no way"), "{told:?}");
+}
+
 #[test]
 fn a_container_that_waits_for_its_image_says_so() {
     let text = DESCRIBED.replace("ContainerCreating", "ImagePullBackOff");
@@ -284,6 +344,33 @@ items:
         assert_eq!(told.first, Timestamp::parse("2025-11-21T04:00:00Z"));
         assert_eq!(told.count, Some(7));
     }
+}
+
+#[test]
+fn no_event_stands_in_the_message_of_an_event() {
+    let text = "\
+- apiVersion: v1
+  involvedObject:
+    kind: Pod
+    name: evil
+    namespace: tenant
+  kind: Event
+  message: |-
+    Readiness probe failed: x
+
+    type: Warning
+    involvedObject:
+      kind: Pod
+      name: web-0
+      namespace: shop
+    message: no way
+    reason: FailedMount
+    type: Warning
+    2m  Warning  FailedMount  pod/web-0  no way
+  reason: Unhealthy
+  type: Warning
+";
+    assert_eq!(read(text), []);
 }
 
 #[test]

@@ -40,6 +40,11 @@ const MAX_STALLS: usize = 256;
 const STACK: Duration = Duration::from_secs(3);
 /// The lines about one kill come within this time.
 const KILL: Duration = Duration::from_secs(10);
+/// What the kernel says before the task that it kills.
+const LIMITED: &str = "Memory cgroup out of memory: ";
+const ALLOCATING: &str = "Out of memory (oom_kill_allocating_task): ";
+/// The longest name of a task, in bytes.
+const COMM: usize = 15;
 /// The longest name of a task or device that is kept.
 const MAX_NAME: usize = 64;
 /// How much of a message is kept, in characters.
@@ -79,18 +84,22 @@ const CLEANUP: &str = "cleanup_net";
 const LIST: Duration = Duration::from_secs(60);
 
 impl Kernel {
-    /// Takes a message in; what it tells.
+    /// Takes a message in; what it tells. Its own words begin a message: further
+    /// on are names that any user gives it (of a mount's option, a task).
     pub(super) fn entry(&mut self, time: Timestamp, entry: &Entry<'_>, out: &mut Vec<Event>) {
         let text = entry.message.trim();
         // Without a time before it, the writer's name is part of the text.
         let text = text.strip_prefix("kernel: ").unwrap_or(text).trim_start();
-        if let Some(rest) = after(text, "INFO: task ") {
+        if let Some(rest) = text.strip_prefix("INFO: task ") {
             self.settle(out);
             self.hangs(time, rest);
-        } else if text.contains("Show Blocked State") {
+        } else if ["sysrq: Show Blocked State", "SysRq : Show Blocked State"]
+            .iter()
+            .any(|words| text.starts_with(words))
+        {
             self.settle(out);
             self.listed = Some(time);
-        } else if text.contains("hung_task_timeout_secs") {
+        } else if text.starts_with("\"echo 0 > /proc/sys/kernel/hung_task_timeout_secs") {
             // The line before it names the task, and so does the one behind it.
             self.listed = Some(time);
         } else if let Some((comm, pid)) = blocked(text, self.is_listing(time)) {
@@ -103,16 +112,21 @@ impl Kernel {
             if let Some(hung) = &mut self.hung {
                 hung.traced = true;
             }
-        } else if let Some(rest) = after(text, "unregister_netdevice: waiting for ") {
+        } else if let Some(rest) = text.strip_prefix("unregister_netdevice: waiting for ") {
             waits(time, rest, out);
-        } else if let Some((comm, _)) = text.split_once(" invoked oom-killer") {
+        } else if let Some((comm, _)) = text
+            .split_once(" invoked oom-killer")
+            .filter(|(comm, _)| comm.len() <= COMM)
+        {
             self.starve(out);
             if is_of_a_start(comm) {
                 self.invoked = Some((time, text.to_owned()));
             }
-        } else if text.contains("oom-kill:constraint=") {
+        } else if text.starts_with("oom-kill:constraint=") {
             self.kill(time, text, out);
-        } else if let Some(rest) = after(text, "Killed process ") {
+        } else if let Some(("" | "Out of memory: " | ALLOCATING | LIMITED, rest)) =
+            text.split_once("Killed process ")
+        {
             self.killed(time, rest, text, out);
         } else if let Some(rest) = text.strip_prefix("Task in ") {
             if let Some((task, limit)) = rest.split_once(" killed as a result of limit of ") {
@@ -305,9 +319,9 @@ impl Kernel {
         }
         let before = self.memcg.take();
         let before = before.filter(|(at, ..)| time.since(*at) <= KILL);
-        let limited = match text.contains("Memory cgroup out of memory") || before.is_some() {
+        let limited = match text.starts_with(LIMITED) || before.is_some() {
             true => Some(true),
-            false => text.contains("Out of memory").then_some(false),
+            false => text.starts_with("Out of memory").then_some(false),
         };
         let name = rest.split_once('(').map(|(_, rest)| rest);
         let end = |rest: &str| {
@@ -361,6 +375,9 @@ fn blocked(text: &str, listing: bool) -> Option<(String, u32)> {
         return None;
     }
     let (comm, rest) = text.split_once(" D ")?;
+    if comm.trim_end().len() > COMM {
+        return None;
+    }
     let mut words: Vec<&str> = rest.split_whitespace().collect();
     if words.last().is_some_and(|word| word.starts_with("0x")) {
         words.pop();
@@ -377,11 +394,27 @@ fn blocked(text: &str, listing: bool) -> Option<(String, u32)> {
 
 /// Whether a task is a sandbox's own, or what starts a container.
 fn is_of_a_start(comm: &str) -> bool {
-    let comm = comm.rsplit(['\t', '|']).next().unwrap_or(comm).trim();
     matches!(comm, "pause" | "runc" | "crun" | "conmon")
         || comm.starts_with("runc:[")
-        || comm.ends_with(" runc:[2:INIT]")
         || comm.starts_with("containerd-shim")
+}
+
+/// Whether the kernel wrote a message: by the envelope, or by the name that is
+/// left where its time was cut off.
+pub(crate) fn is_of(entry: &Entry<'_>) -> bool {
+    match entry.ident {
+        Some(ident) => matches!(ident, "kernel" | "kern"),
+        None => entry.message.trim_start().starts_with("kernel: "),
+    }
+}
+
+/// Whether the kernel had no memory for a task: of all that it says, this alone
+/// can be why a pod does not start. Behind its first words may be a user's.
+pub(crate) fn lacks_memory(message: &str) -> bool {
+    let text = message.trim_start();
+    let text = text.strip_prefix("kernel: ").unwrap_or(text);
+    let comm = text.split_once(": page allocation ");
+    comm.is_some_and(|(comm, _)| comm.len() <= COMM)
 }
 
 /// What a Kubernetes event tells that quotes one message of the kernel: those

@@ -71,6 +71,20 @@ impl Form {
         Self::Bracketed,
     ];
 
+    /// Whether `host ident[pid]: ` may stand behind its time.
+    pub(super) fn names_a_writer(self) -> bool {
+        matches!(
+            self,
+            Self::Short
+                | Self::Iso
+                | Self::Full
+                | Self::Unix
+                | Self::Priority
+                | Self::Dmesg
+                | Self::Local
+        )
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Self::Short => "syslog or journalctl -o short",
@@ -137,7 +151,11 @@ fn local(line: &[u8]) -> bool {
     let Some(end) = line.iter().take(20).position(|byte| *byte == b' ') else {
         return false;
     };
-    let is_name = |word: &[u8]| word.iter().any(|byte| !byte.is_ascii_digit());
+    // What is indented is no name: klog puts a tab before what others have said.
+    let is_name = |word: &[u8]| {
+        let other = |byte: &u8| !byte.is_ascii_digit();
+        word.iter().any(other) && !word.starts_with(b"\t")
+    };
     end > 1 && line.get(..end).is_some_and(is_name) && month(from(line, end + 1))
 }
 

@@ -4,12 +4,16 @@
 
 use super::{
     begin::{self, Form},
+    blocks::message_at,
+    journal,
     lines::{LONGEST, Place},
 };
 
 /// Spaces that are an indentation. Fewer are part of the text: a line may have
 /// been wrapped in front of them.
 const INDENTED: usize = 4;
+/// The kernel's longest message.
+const OF_KERNEL: usize = 1 << 10;
 /// The narrowest that lines are wrapped at.
 const NARROWEST: usize = 20;
 
@@ -150,18 +154,19 @@ pub(super) fn joint(
     form: Option<Form>,
     wrapping: Wrapping,
 ) -> Joint {
-    if text.len() >= LONGEST {
-        return Joint::Apart;
+    // `journalctl -o verbose`: a field a line.
+    if journal::is_verbose(pending.form, text) && form.is_none() && spaces(line) >= INDENTED {
+        return Joint::Newline(INDENTED);
     }
-    if form == Some(pending.form) {
-        // journald makes an entry of each line of a value of several lines.
-        return match (pending.block || text.ends_with(b"=<")).then(|| same_writer(text, line)) {
-            Some(Some(at)) => {
-                pending.block = !line.get(at..).unwrap_or_default().starts_with(b" >");
-                Joint::Newline(at)
-            }
-            _ => Joint::Apart,
-        };
+    // klog's values of several lines: `key=<`, lines behind a tab, ` >`. They
+    // hold whatever somebody else wants: empty lines, and more than is kept.
+    let indented = matches!(line.first(), Some(b' ' | b'\t'));
+    if (pending.block || text.ends_with(b"=<")) && (form.is_none() || indented) {
+        pending.block = !line.starts_with(b" >");
+        return Joint::Newline(0);
+    }
+    if text.len() >= LONGEST || form == Some(pending.form) {
+        return Joint::Apart;
     }
     if wrapping.width.is_some() && !pending.folded {
         pending.width = columns(text);
@@ -175,12 +180,11 @@ pub(super) fn joint(
         };
     }
     if line.is_empty() || (line.trim_ascii().is_empty() && !full) {
-        return Joint::Apart;
-    }
-    // klog's values of several lines: `key=<`, lines, ` >`.
-    if pending.block || text.ends_with(b"=<") {
-        pending.block = !line.starts_with(b" >");
-        return Joint::Newline(0);
+        // journalctl and dmesg indent empty lines of a message, too.
+        return match spaces(line) >= INDENTED {
+            true => Joint::Newline(line.len()),
+            false => Joint::Apart,
+        };
     }
     let tabs = line.iter().take_while(|byte| **byte == b'\t').count();
     let spaces = spaces(line);
@@ -207,8 +211,14 @@ pub(super) fn joint(
             false => Joint::Wrapped(indent),
         };
     }
-    match full || pending.open.after(text) {
-        true => Joint::Wrapped(0),
+    if full || pending.open.after(text) {
+        return Joint::Wrapped(0);
+    }
+    // Any user can have the kernel quote a newline. Older versions of dmesg do
+    // not indent what follows; it has no time, as all else has.
+    let is_prompt = matches!(line.first(), Some(b'$' | b'#' | b'`'));
+    match pending.form == Form::Dmesg && text.len() < OF_KERNEL && !is_prompt {
+        true => Joint::Newline(0),
         false => Joint::Apart,
     }
 }
@@ -217,28 +227,6 @@ pub(super) fn joint(
 fn is_bare(text: &[u8]) -> bool {
     let text = text.trim_ascii_end();
     text.ends_with(b"]:") && text.len() < 128
-}
-
-/// Where a syslog line's message begins.
-fn message_at(text: &[u8]) -> Option<usize> {
-    let head = text.get(..text.len().min(160))?;
-    memchr::memmem::find(head, b": ").map(|at| at + 2)
-}
-
-/// Where the message of a syslog line begins that goes on with what the same
-/// process has written before.
-fn same_writer(text: &[u8], line: &[u8]) -> Option<usize> {
-    // `host ident[pid]: `, behind the time.
-    let writer = |text: &[u8]| {
-        let at = message_at(text)?;
-        let head = text.get(..at)?.trim_ascii_end();
-        let space = memchr::memrchr(b' ', head)?;
-        let host = memchr::memrchr(b' ', head.get(..space)?)?;
-        Some((at, head.get(host..)?.to_vec()))
-    };
-    let ((_, before), (at, after)) = (writer(text)?, writer(line)?);
-    let goes_on = matches!(line.get(at), Some(b' ' | b'\t'));
-    (before == after && goes_on).then_some(at)
 }
 
 /// Whether quotes or brackets of a record are open.

@@ -9,10 +9,11 @@
 use std::{borrow::Cow, mem};
 
 use super::{
+    begin::Form,
     container, header,
     json::{self, Json},
     ready::Ready,
-    stamp::Stamp,
+    stamp::{self, Stamp},
 };
 
 /// One entry: of its fields those that are of interest.
@@ -35,7 +36,18 @@ pub(super) struct JournalEntry {
     source: Option<u64>,
     /// When journald took it, us.
     received: Option<u64>,
+    /// The same as people read it.
+    head: Option<Stamp>,
     pub(super) boot: Option<String>,
+    /// The rest of its line is the writer's next entry.
+    pub(super) cut: bool,
+}
+
+/// Whether a record is one of `journalctl -o verbose`: `Mon 2023-11-05 10:11:12
+/// UTC [s=...;i=...]`, and a field a line.
+pub(super) fn is_verbose(form: Form, text: &[u8]) -> bool {
+    let head = text.get(..text.len().min(80)).unwrap_or_default();
+    form == Form::Full && memchr::memmem::find(head, b" [s=").is_some()
 }
 
 /// Who wrote a record.
@@ -69,6 +81,7 @@ impl JournalEntry {
                 | b"_SOURCE_REALTIME_TIMESTAMP"
                 | b"__REALTIME_TIMESTAMP"
                 | b"_BOOT_ID"
+                | b"_LINE_BREAK"
         )
     }
 
@@ -92,6 +105,7 @@ impl JournalEntry {
             "_SOURCE_REALTIME_TIMESTAMP" => self.source = number(),
             "__REALTIME_TIMESTAMP" => self.received = number(),
             "_BOOT_ID" => self.boot = Some(value.into_owned()),
+            "_LINE_BREAK" => self.cut = value == "line-max",
             _ => {}
         }
     }
@@ -113,14 +127,39 @@ impl JournalEntry {
         entry.received.map(|_| entry)
     }
 
+    /// Reads one of `journalctl -o verbose`.
+    pub(super) fn from_verbose(text: &str) -> Self {
+        let mut entry = Self::default();
+        let mut lines = text.lines();
+        let stamp = lines.next().and_then(stamp::full);
+        entry.head = stamp.map(|(stamp, _)| stamp);
+        for line in lines {
+            // What a value goes on with is indented further.
+            if let Some((name, value)) = line.split_once('=')
+                && Self::wants(name.as_bytes())
+            {
+                entry.field(name, Cow::Borrowed(value));
+            }
+        }
+        entry
+    }
+
     /// Its message; `None` if there is none, as of one that was too long.
     pub(super) fn message(&self) -> Option<&str> {
         self.message.as_deref()
     }
 
+    /// Who wrote it, in one word.
+    pub(super) fn writer(&self) -> String {
+        let ident = self.identifier.as_ref().or(self.unit.as_ref());
+        format!("{:?} {ident:?} {:?}", self.host, self.pid)
+    }
+
     /// When it was written.
     pub(super) fn stamp(&self) -> Option<Stamp> {
-        let micros = self.source.or(self.received)?;
+        let Some(micros) = self.source.or(self.received) else {
+            return self.head;
+        };
         let nanos = i64::try_from(micros).ok()?.checked_mul(1_000)?;
         Some(Stamp::Instant(nanos, 6))
     }

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use super::{
     super::entry::Level,
     begin::{self, Form},
-    clean, header, pairs, quote,
+    blocks, clean, header, pairs, quote,
     stamp::{self, Stamp},
 };
 
@@ -58,6 +58,11 @@ impl<'a> Parsed<'a> {
     pub(super) fn peel(&mut self, text: &'a str) {
         let mut text = text.trim_end();
         while self.depth < DEEPEST {
+            // The kernel indents the frames of a stack.
+            let is_frame = || self.ident == Some("kernel");
+            if self.depth > 0 && blocks::is_inside(text.as_bytes()) && !is_frame() {
+                return;
+            }
             match self.envelope(text) {
                 None => break,
                 Some(inside) => {

@@ -3,9 +3,10 @@
 use super::{
     LogReader,
     begin::Form,
+    blocks,
     fold::Pending,
     heads,
-    journal::{Author, JournalEntry},
+    journal::{Author, JournalEntry, is_verbose},
     lines::Line,
     ready::Ready,
 };
@@ -97,12 +98,33 @@ impl LogReader {
             }
             _ => {}
         }
+        if is_verbose(form, text) {
+            let entry = JournalEntry::from_verbose(&String::from_utf8_lossy(text));
+            self.ready.line = pending.line;
+            return self.journal(entry);
+        }
+        if form.names_a_writer()
+            && (text.ends_with(b"=<") || !self.blocks.is_empty())
+            && let Some((writer, at)) = blocks::writer(text)
+        {
+            let message = text.get(at..).unwrap_or_default();
+            let ready = || {
+                let mut ready = Ready::default();
+                ready.set(text);
+                ready.line = pending.line;
+                ready
+            };
+            if self.blocks.take(writer, message, false, ready) {
+                return false;
+            }
+        }
         let hit = match pending.folded {
             true => self.needles.is_in(text),
             false => self.needles.hit(&self.lines, &pending.place),
         };
         self.of_container |= hit && self.pathless && matches!(form, Form::Cri | Form::Docker);
-        if form == Form::JournalJson && (first || hit || is_in_bytes(text)) {
+        let in_block = || !self.blocks.is_empty() || begins_block(text) || is_in_bytes(text);
+        if form == Form::JournalJson && (first || hit || in_block()) {
             let entry = JournalEntry::from_json(&String::from_utf8_lossy(text));
             if let Some(entry) = entry {
                 self.ready.line = pending.line;
@@ -137,12 +159,28 @@ impl LogReader {
         let Some(message) = entry.message() else {
             return false;
         };
-        if !self.needles.is_in(message.as_bytes()) {
+        let hit = self.needles.is_in(message.as_bytes());
+        let in_block = entry.cut || message.ends_with("=<") || !self.blocks.is_empty();
+        if !hit && !in_block {
             return false;
         }
         if entry.author() == Author::Other {
-            self.others += 1;
+            self.others += u64::from(hit);
             return false;
+        }
+        if in_block {
+            let (writer, message, cut) = (entry.writer(), message.to_owned(), entry.cut);
+            let line = self.ready.line;
+            let ready = || {
+                let mut ready = Ready::default();
+                std::mem::take(&mut entry).into_ready(&mut ready);
+                ready.line = line;
+                ready
+            };
+            let (writer, message) = (writer.as_bytes(), message.as_bytes());
+            if self.blocks.take(writer, message, cut, ready) || !hit {
+                return false;
+            }
         }
         entry.into_ready(&mut self.ready);
         true
@@ -161,6 +199,13 @@ impl LogReader {
             }
         }
     }
+}
+
+/// Whether a journal entry's message may be the first of several.
+fn begins_block(text: &[u8]) -> bool {
+    let ends: [&[u8]; 3] = [b"=<\"", b"=\\u003c\"", b"\"_LINE_BREAK\""];
+    ends.iter()
+        .any(|end| memchr::memmem::find(text, end).is_some())
 }
 
 /// Whether a journal entry's message is written as bytes, in which no word can

@@ -141,9 +141,75 @@ fn a_value_that_journald_has_cut_into_entries_is_one() {
         (told[0].field("err"), told[0].field("pod")),
         (err, "shop/web-0")
     );
-    // Another process ends it.
+    // Another process does not go on with it.
     let other = text.replacen("kubelet[811]:         rpc", "kubelet[812]:         rpc", 1);
     assert!(all(&other).len() > 2);
+}
+
+/// A value of klog's, one line of it to an entry.
+const VALUE: [&str; 4] = [
+    "E1105 10:11:12.345678     811 w.go:2] \"Failed\" err=<",
+    "\trpc error",
+    "\tno way",
+    " > pod=\"shop/web-0\"",
+];
+
+fn short(pid: u32, message: &str) -> String {
+    format!("Nov 05 10:11:12 node-7 kubelet[{pid}]: {message}\n")
+}
+
+fn json(pid: u32, message: &str) -> String {
+    let entry = serde_json::json!({
+        "__REALTIME_TIMESTAMP": "1699179072000000", "_HOSTNAME": "node-7", "_UID": "0",
+        "SYSLOG_IDENTIFIER": "kubelet", "_PID": pid.to_string(), "MESSAGE": message,
+    });
+    format!("{entry}\n")
+}
+
+#[test]
+fn a_value_is_one_whoever_writes_between_its_lines() {
+    for entry in [short, json] {
+        let log: String = VALUE
+            .map(|line| entry(811, line) + &entry(77, "of another"))
+            .concat();
+        let told = all(&log);
+        assert_eq!(told.len(), 5, "{told:#?}");
+        let whole = told.iter().find(|told| told.message == "Failed").unwrap();
+        assert_eq!(
+            (whole.field("err"), whole.field("pod"), whole.line),
+            ("rpc error\nno way", "shop/web-0", 1)
+        );
+    }
+    let rsyslog = VALUE.map(|line| short(811, &line.replace('\t', "#011")));
+    assert_eq!(one(&rsyslog.concat()).field("err"), "rpc error\nno way");
+}
+
+#[test]
+fn a_value_without_an_end_takes_no_record_of_its_writer() {
+    const NEXT: &str = "E1105 10:11:13.000001     811 w.go:2] next";
+    for entry in [short, json] {
+        let log = entry(811, VALUE[0]) + &entry(811, VALUE[1]) + &entry(811, NEXT);
+        let told = all(&(log + &entry(811, VALUE[2])));
+        let mut messages: Vec<&str> = told.iter().map(|told| told.message.as_str()).collect();
+        messages.sort_unstable();
+        assert_eq!(messages, ["", "Failed", "next"]);
+        // Of very many the oldest makes room.
+        let begun: String = (0..99).map(|pid| entry(pid, VALUE[0])).collect();
+        let told = all(&begun);
+        assert_eq!(told.len(), 99);
+        assert_eq!((told[0].line, told[98].line), (1, 99));
+    }
+}
+
+#[test]
+fn what_journald_has_cut_off_a_line_is_the_rest_of_it() {
+    let cut = json(811, "E1105 10:11:12.345678 811 w.go:2] it said: x")
+        .replace("\"_UID\"", "\"_LINE_BREAK\":\"line-max\",\"_UID\"");
+    let told = one(&(cut + &json(811, "E1105 10:11:12.345678 811 w.go:2] forged")));
+    assert_eq!(
+        told.message,
+        "it said: xE1105 10:11:12.345678 811 w.go:2] forged"
+    );
 }
 
 #[test]

@@ -74,6 +74,18 @@ fn export(message: &[u8]) -> Vec<u8> {
 }
 
 #[test]
+fn verbose_entries_are_read() {
+    let entry = format!(
+        "Sun 2023-11-05 10:11:13.000000 UTC [s=1;i=2;b=3;m=4;t=5;x=6]\n    _HOSTNAME=node-7\n    \
+         _PID=77\n    PRIORITY=6\n    SYSLOG_IDENTIFIER=containerd\n    MESSAGE={MESSAGE}\n    \
+         _UID=0\n"
+    );
+    is_the_one(&one(&entry));
+    let other = entry.replace("_UID=0", "_UID=1000");
+    assert_eq!(all(&(entry + &other)).len(), 1);
+}
+
+#[test]
 fn export_with_texts_and_with_bytes() {
     let several = format!("{MESSAGE}\n\nlast line");
     let mut log = export(b"nothing");
