@@ -17,7 +17,8 @@ use engine::{
         View,
         facts::{
             leaks::{self, FLAT},
-            reservations::{Judge, Verdict},
+            paths::NodeTables,
+            reservations::{Judge, Verdict, taker},
         },
     },
     model::{Model, attachment::ListedStore},
@@ -29,6 +30,10 @@ use node::{
     cni::running::Running,
     hostlocal::{file_name, locked_store::Exact, parse},
 };
+
+/// How long an answer to ARP counts: the longest that the kernel by default takes the
+/// one who gave it as REACHABLE, 1.5 times 30 s.
+const ANSWERED: Duration = Duration::from_secs(45);
 
 /// What one look has seen, as far as releases depend on it.
 #[derive(Clone, Copy, Debug)]
@@ -176,6 +181,20 @@ fn in_use(
             other.netns.inode
         ));
     }
+    if let Some(other) = taker(seen.view, each.address) {
+        return live(format!(
+            "network namespace {} takes packets to the address by a local route (kernel; ip route \
+             show table all type local)",
+            other.id.inode
+        ));
+    }
+    if let Some(ago) = answered(seen, each.address) {
+        return live(format!(
+            "somebody answered the node for the address {} ago (kernel; ip neigh show {})",
+            humantime::format_duration(Duration::from_secs(ago.as_secs())),
+            each.address
+        ));
+    }
     if seen.plugins.containers.contains(id) {
         let why = "a CNI plugin runs for the container right now";
         return Some((Reason::PluginRuns, why.to_owned()));
@@ -185,6 +204,27 @@ fn in_use(
         Reason::PodHasIt,
         format!("the API server's list says that pod {pod} has the address"),
     ))
+}
+
+/// How long ago somebody answered the node for an address, if the node still goes
+/// by that, or it was lately.
+///
+/// Other states alone would keep every leak: the entry of a pod that is gone stays
+/// STALE, and is DELAY and PROBE again whenever something is sent there; PERMANENT is
+/// what somebody has entered, and outlives the pod. One that was only asked by the
+/// address counts as answered 60 s before.
+fn answered(seen: LookContent<'_, '_>, address: IpAddr) -> Option<Duration> {
+    let node = NodeTables::of(seen.view)?;
+    let mut all = node.forwarding.neighbours.iter();
+    all.find_map(|it| {
+        let ago = node.at.since(it.confirmed?);
+        let lately = match it.neighbour.state.as_str() {
+            "reachable" => true,
+            "stale" | "delay" | "probe" => ago < ANSWERED,
+            _ => false,
+        };
+        (it.neighbour.address == address && lately).then_some(ago)
+    })
 }
 
 /// A pod that has an address by the list.
@@ -220,8 +260,13 @@ fn doubtful(
         let why = format!("network namespace {inode} has more addresses than were read (kernel)");
         return Some((Reason::Unknown, why));
     }
+    if let Some(other) = seen.unseen.iter().find(|netns| is_unrouted(seen, netns)) {
+        let inode = other.netns.inode;
+        let why = format!("the routes of network namespace {inode} could not be read (kernel)");
+        return Some((Reason::Unknown, why));
+    }
     if judge.is_half_seen() {
-        // gVisor keeps addresses out of the kernel's sight, and a route can do so, too.
+        // gVisor keeps addresses out of the kernel's sight, and so may a route.
         return Some((Reason::Unknown, judge.doubts().join("; ")));
     }
     if !id.is_empty() {
@@ -248,6 +293,14 @@ fn doubtful(
             Some((Reason::Unknown, why.to_owned()))
         }
     }
+}
+
+/// Whether something leads to a namespace on the kernel's list and it could not be
+/// read: the list shows no routes. Those of users are no pod's.
+fn is_unrouted(seen: LookContent<'_, '_>, listed: &ListedNetns) -> bool {
+    let entry = seen.view.model.netns.get(listed.netns);
+    let is_unread = entry.is_some_and(|entry| entry.dying.is_none() && entry.wiring.is_none());
+    is_unread && !listed.ends && listed.user_ns.is_none_or(|user_ns| user_ns.uid == 0)
 }
 
 fn young(what: &str, grace: Duration) -> String {

@@ -34,6 +34,9 @@ pub struct Forwarding {
     /// There is more of something than is kept.
     #[serde(default, skip_serializing_if = "is_false")]
     pub cut: bool,
+    /// There may be more local routes than these.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub local_cut: bool,
 }
 
 /// A policy rule (`RTM_NEWRULE`).
@@ -119,7 +122,8 @@ pub struct TableRoute {
     /// The kernel does not use it: the device is down.
     #[serde(default, skip_serializing_if = "is_false")]
     pub dead: bool,
-    /// As in [`Route`].
+    /// As in [`Route`]. A local one is, if it is of an address that a device has, or
+    /// of the loopback network.
     #[serde(default, skip_serializing_if = "is_false")]
     pub by_kernel: bool,
 }
@@ -328,6 +332,13 @@ impl TableRoute {
 }
 
 impl TableRoute {
+    /// Whether it makes the namespace take packets to what is no address of its
+    /// devices: somebody has entered it (AnyIP), or has given its loopback device an
+    /// address.
+    pub fn is_any_ip(&self) -> bool {
+        self.kind == RouteKind::Local && !self.by_kernel
+    }
+
     /// What `ip route show` prints, without what the kernel adds. `name` tells a
     /// device's name.
     pub fn text(&self, name: impl Fn(u32) -> String) -> String {
@@ -353,8 +364,26 @@ impl Forwarding {
     /// Whether nobody has entered a rule, or a route outside the kernel's tables:
     /// so it is in most pods.
     pub fn is_ordinary(&self) -> bool {
-        let own = |route: &TableRoute| matches!(route.table, MAIN_TABLE | LOCAL_TABLE);
-        self.rules.iter().all(PolicyRule::is_kernels) && self.routes.iter().all(own)
+        let own = |route: &TableRoute| {
+            matches!(route.table, MAIN_TABLE | LOCAL_TABLE) && !route.is_any_ip()
+        };
+        self.rules.iter().all(PolicyRule::is_kernels)
+            && self.routes.iter().all(own)
+            && !self.local_cut
+    }
+
+    /// Whether packets to an address are taken by a local route, though no device
+    /// has the address.
+    pub fn takes(&self, address: IpAddr) -> bool {
+        // ARP has no mark: what marked packets alone are looked up in, as those of a
+        // transparent proxy (Istio, Cilium), answers for no address.
+        let asks = |rule: &PolicyRule, table| {
+            let is_marked = rule.mark.is_some_and(|(mark, mask)| mark & mask != 0);
+            rule.table == table && (rule.not || !is_marked)
+        };
+        let is_asked = |table| self.cut || self.rules.iter().any(|rule| asks(rule, table));
+        let mut local = self.routes.iter().filter(|route| route.is_any_ip());
+        local.any(|route| prefix_has(route.to, address) && is_asked(route.table))
     }
 
     /// Whether this decides as another does: when neighbours answered does not
@@ -365,7 +394,7 @@ impl Forwarding {
             all.map(|dated| dated.neighbour.clone()).collect()
         };
         (&self.rules, &self.routes, &self.frames) == (&other.rules, &other.routes, &other.frames)
-            && self.cut == other.cut
+            && (self.cut, self.local_cut) == (other.cut, other.local_cut)
             && neighbours(self) == neighbours(other)
     }
 }
@@ -397,6 +426,53 @@ mod tests {
                 "{net} {address}"
             );
         }
+    }
+
+    #[test]
+    fn a_local_route_takes_what_no_mark_keeps_from_it() {
+        use crate::testing::{kernels_rules, table_route};
+        let local = |table, to| TableRoute {
+            kind: RouteKind::Local,
+            ..table_route(table, to, 2)
+        };
+        let taken = |route: TableRoute, rule: Option<PolicyRule>, cut| {
+            let of = Forwarding {
+                rules: kernels_rules().into_iter().chain(rule).collect(),
+                routes: vec![route],
+                cut,
+                ..Forwarding::default()
+            };
+            assert!(!of.is_ordinary() || !of.takes(ip("10.0.0.5")));
+            of.takes(ip("10.0.0.5"))
+        };
+        assert!(taken(local(LOCAL_TABLE, "10.0.0.5"), None, false));
+        assert!(taken(local(MAIN_TABLE, "10.0.0.0/24"), None, false));
+        assert!(!taken(local(LOCAL_TABLE, "10.0.0.6"), None, false));
+        let of_address = TableRoute {
+            by_kernel: true,
+            ..local(LOCAL_TABLE, "10.0.0.5")
+        };
+        assert!(!taken(of_address, None, false), "an address shows itself");
+        let unicast = table_route(MAIN_TABLE, "10.0.0.5", 2);
+        assert!(!taken(unicast, None, false));
+        let rule = PolicyRule {
+            table: 100,
+            ..PolicyRule::default()
+        };
+        let proxys = PolicyRule {
+            mark: Some((1, u32::MAX)),
+            ..rule.clone()
+        };
+        let any = || local(100, "0.0.0.0/0");
+        assert!(!taken(any(), None, false), "nothing asks the table");
+        assert!(taken(any(), Some(rule), false));
+        assert!(!taken(any(), Some(proxys.clone()), false));
+        let others = PolicyRule {
+            not: true,
+            ..proxys.clone()
+        };
+        assert!(taken(any(), Some(others), false));
+        assert!(taken(any(), Some(proxys), true), "there may be more rules");
     }
 
     #[test]

@@ -244,15 +244,18 @@ impl Visit {
             | room.fit(&mut self.neighbours, few);
         // Most have what every namespace has: only what is entered matters.
         let forwarding = &mut self.forwarding;
-        let is_entered = |route: &TableRoute| route.kind != RouteKind::Local;
+        let is_entered = |route: &TableRoute| route.kind != RouteKind::Local || route.is_any_ip();
         forwarding.routes.retain(is_entered);
         if forwarding.is_ordinary() {
             *forwarding = Forwarding::default();
         }
+        let local = |routes: &[TableRoute]| routes.iter().filter(|it| it.is_any_ip()).count();
+        let all_local = local(&forwarding.routes);
         forwarding.cut |= room.fit(&mut forwarding.rules, few)
             | room.fit(&mut forwarding.routes, few)
             | room.fit(&mut forwarding.neighbours, few)
             | room.fit(&mut forwarding.frames, few);
+        forwarding.local_cut |= local(&forwarding.routes) < all_local;
         self
     }
 

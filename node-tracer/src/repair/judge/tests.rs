@@ -3,7 +3,11 @@
 use super::*;
 use crate::repair::testing::{self, ID};
 use engine::detect::Settings;
-use event::{Event, Netns, What, testing::*};
+use event::{
+    Event, Netns, UserNs, What,
+    forwarding::{DatedNeighbour, Forwarding, LOCAL_TABLE, RouteKind, TableRoute},
+    testing::*,
+};
 
 /// When the look began: long after what the stories have reserved.
 const NOW: i64 = 1_000;
@@ -134,6 +138,81 @@ fn whatever_knows_the_container_or_the_address_keeps_it() {
     assert_eq!(why_with(Vec::new(), &besides), live, "a cgroup of any kind");
     let pods = listed_pods(&[pod("web-0", NEW, &[ip(5)])]);
     assert_eq!(why(vec![pods]), Some(Reason::PodHasIt));
+}
+
+#[test]
+fn a_namespace_that_takes_its_packets_by_a_local_route_keeps_it() {
+    let with = |to: &str, local_cut| {
+        let forwarding = Forwarding {
+            rules: kernels_rules(),
+            routes: vec![TableRoute {
+                kind: RouteKind::Local,
+                ..table_route(LOCAL_TABLE, to, 3)
+            }],
+            local_cut,
+            ..Forwarding::default()
+        };
+        vec![found(3, 300), forwards(4, 300, &forwarding)]
+    };
+    assert_eq!(why(with("10.0.0.5", false)), Some(Reason::Live));
+    assert_eq!(why(with("10.0.0.0/24", false)), Some(Reason::Live));
+    assert_eq!(why(with("10.0.1.0/24", false)), None);
+    assert_eq!(why(with("10.0.1.0/24", true)), Some(Reason::Unknown));
+}
+
+#[test]
+fn routes_that_could_not_be_read_keep_it_unless_they_are_a_users() {
+    let listed = |uid, ends| Besides {
+        unseen: vec![ListedNetns {
+            netns: ns(300),
+            at: 1,
+            ends,
+            user_ns: Some(UserNs { inode: 9, uid }),
+            addresses: BTreeSet::new(),
+            cut: false,
+        }],
+        ..Besides::default()
+    };
+    let led_to = || vec![found(3, 300)];
+    assert_eq!(why_with(led_to(), &listed(0, false)), Some(Reason::Unknown));
+    assert_eq!(why_with(led_to(), &listed(1_000, false)), None);
+    assert_eq!(why_with(led_to(), &listed(0, true)), None, "it ends");
+    let nothing_leads_there = why_with(Vec::new(), &listed(0, false));
+    assert_eq!(nothing_leads_there, None);
+}
+
+#[test]
+fn who_has_just_answered_for_it_keeps_it_and_an_old_entry_does_not() {
+    let with = |state: &str, confirmed| {
+        let neighbour = event::Neighbour {
+            address: ip(5),
+            ..neighbour(2, state)
+        };
+        let forwarding = Forwarding {
+            rules: kernels_rules(),
+            neighbours: vec![DatedNeighbour {
+                neighbour,
+                confirmed: Some(s(confirmed)),
+            }],
+            ..Forwarding::default()
+        };
+        let hosts = devices(3, 1, &[], &[], &[]);
+        why(vec![hosts, forwards(500, 1, &forwarding)])
+    };
+    let live = Some(Reason::Live);
+    assert_eq!(with("reachable", 490), live);
+    assert_eq!(with("reachable", 100), live, "the node is told to trust it");
+    assert_eq!(with("stale", 456), live);
+    for (state, confirmed) in [
+        ("stale", 455),
+        ("delay", 440),
+        ("probe", 440),
+        ("failed", 499),
+        ("incomplete", 499),
+        ("permanent", 499),
+    ] {
+        assert_eq!(with(state, confirmed), None, "{state}");
+    }
 }
 
 fn listed_pods(pods: &[event::Pod]) -> Event {

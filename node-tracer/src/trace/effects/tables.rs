@@ -287,7 +287,7 @@ impl Tables {
         let neighbours = forwarding.neighbours.iter();
         let neighbours = neighbours.map(|it| of.hash_one(lasting(&it.neighbour)));
         // Of rules the order matters; of the others it is the kernel's.
-        of.hash_one((&forwarding.rules, forwarding.cut))
+        of.hash_one((&forwarding.rules, forwarding.cut, forwarding.local_cut))
             .wrapping_add(sum(&forwarding.routes, of))
             .wrapping_add(sum(&forwarding.frames, of))
             .wrapping_add(neighbours.fold(0, u64::wrapping_add))

@@ -15,7 +15,7 @@ use node_tracer_tests::snapshot_run::run;
 use node_tracer_tests::tracer::command;
 use serde_json::{Value, json};
 
-use super::{GRACE, Stage, expect_refusal, ghost, planned};
+use super::{GRACE, SUBNET, Stage, expect_refusal, ghost, planned, withheld};
 
 test!(super::NEEDS, repair_plans_nothing_while_a_source_is_silent);
 fn repair_plans_nothing_while_a_source_is_silent() -> anyhow::Result<()> {
@@ -129,6 +129,56 @@ fn repair_releases_no_address_of_a_namespace_whatever_keeps_it_alive() -> anyhow
     let mut netns = ghost(&[])?;
     let _keeper = Keeper::start(By::IoUring, netns.path())?;
     netns.delete()?;
+    let look = stage.apply(&file, &[])?;
+    ensure!(!stage.has(&leaked), "{}", look.brief());
+    Ok(())
+}
+
+test!(
+    super::NEEDS,
+    repair_releases_no_address_that_a_local_route_takes
+);
+/// A namespace serves the address, and no device of it that is listed has it.
+fn repair_releases_no_address_that_a_local_route_takes() -> anyhow::Result<()> {
+    let mut stage = Stage::new()?;
+    let leaked = stage.leak()?;
+    stage.grow_old()?;
+    let (plan, file) = stage.plan(&[])?;
+    ensure!(planned(&plan) == [leaked.address], "{plan:#}");
+    let address = leaked.address.to_string();
+    for by in [
+        format!("route add local {address}/32 dev eth0 proto kernel scope host table local"),
+        format!("route add local {SUBNET} dev lo"),
+        format!("addr add {address}/32 dev lo"),
+    ] {
+        let netns = ghost(&[])?;
+        for change in ["addr add 192.0.2.9/32 dev eth0", "link set lo up"] {
+            netns.ip(change)?;
+        }
+        netns.ip("link set eth0 up")?;
+        netns.ip(&by)?;
+        let (plan, _) = stage.plan(&[])?;
+        ensure!(planned(&plan).is_empty(), "{by}: {plan:#}");
+        ensure!(withheld(&plan, &leaked)? == "live", "{by}: {plan:#}");
+        let why = plan["withheld"].to_string();
+        let says = format!("network namespace {} takes packets", netns.inode());
+        ensure!(why.contains(&says), "{by}: {plan:#}");
+        let look = stage.apply(&file, &[])?;
+        ensure!(stage.has(&leaked), "{by}: {}", look.brief());
+        let root = stage.node.root().display().to_string();
+        let mut scan = command(&["scan", "-o", "json", "--pods", "none", "--root", &root])?;
+        let look = run(&mut scan)?;
+        let is_leak = |record: &Value| {
+            record["rule"] == "leaked-reservation" && record.to_string().contains(&address)
+        };
+        let claims = look.ended.records.iter().any(is_leak);
+        ensure!(!claims, "{by}: {}", look.brief());
+    }
+    // One that only marked packets are looked up by is a proxy's.
+    let netns = ghost(&[])?;
+    netns.ip("link set lo up")?;
+    netns.ip("rule add fwmark 1 lookup 100")?;
+    netns.ip("route add local default dev lo table 100")?;
     let look = stage.apply(&file, &[])?;
     ensure!(!stage.has(&leaked), "{}", look.brief());
     Ok(())

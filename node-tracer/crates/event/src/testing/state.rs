@@ -294,6 +294,7 @@ pub fn whole_forwarding() -> Forwarding {
             remote: Some(ip(9)),
         }],
         cut: true,
+        local_cut: true,
     }
 }
 

@@ -22,7 +22,7 @@ use super::{
 };
 use event::{
     Address, Device, MAX_ADDRESSES, Neighbour, Route,
-    forwarding::{DatedNeighbour, Forwarding, TableRoute},
+    forwarding::{DatedNeighbour, Forwarding, RouteKind, TableRoute, single},
 };
 use sys::{clock::KernelClock, syscall};
 
@@ -89,6 +89,8 @@ pub(super) struct Lists {
     cut: bool,
     /// There are more routes to networks than are kept.
     networks_cut: bool,
+    /// Addresses of the devices, sorted.
+    assigned: Vec<IpAddr>,
 }
 
 impl Lists {
@@ -104,6 +106,7 @@ impl Lists {
             buffer: Vec::with_capacity(BUFFER),
             cut: false,
             networks_cut: false,
+            assigned: Vec::new(),
         })
     }
 
@@ -164,6 +167,8 @@ impl Lists {
             }
         }
         contents.addresses.sort();
+        let assigned = contents.addresses.iter();
+        self.assigned = assigned.map(|dated| dated.address.address).collect();
         let devices = links.into_values().filter(|(_, loopback)| !loopback);
         contents.devices = devices.map(|(device, _)| device).collect();
         contents.addresses_cut = std::mem::take(&mut self.cut);
@@ -183,14 +188,21 @@ impl Lists {
                 keep(rule, &mut forwarding.rules, &mut forwarding.cut);
             }
         }
+        let mut local = Vec::new();
         for answer in self.list(List::Routes)? {
             if let Attributes::Routes(hops) = answer {
                 routes.extend(hops.iter().filter_map(TableRoute::plain));
                 for hop in hops {
-                    keep(hop, &mut forwarding.routes, &mut forwarding.cut);
+                    match hop.is_any_ip() {
+                        true => keep(hop, &mut local, &mut forwarding.local_cut),
+                        false => keep(hop, &mut forwarding.routes, &mut forwarding.cut),
+                    }
                 }
             }
         }
+        forwarding.local_cut |= self.cut;
+        // First: what is left out later is another.
+        forwarding.routes.splice(0..0, local);
         let mut cut = routes.len() > MAX_ROUTES;
         routes.truncate(MAX_ROUTES);
         let gateways: BTreeSet<(IpAddr, u32)> = routes
@@ -233,6 +245,14 @@ impl Lists {
         // A gateway's neighbour is among those that are kept.
         contents.forwarding.cut |= self.cut | self.networks_cut;
         Ok(contents)
+    }
+
+    /// Whoever enters a local route can name the kernel as its maker: that makes
+    /// them for the addresses of devices alone, and for the loopback network.
+    fn find_maker(&self, route: &mut TableRoute) {
+        let is_assigned = |address| self.assigned.binary_search(&address).is_ok();
+        route.by_kernel |= route.kind == RouteKind::Local
+            && (route.to.0.is_loopback() || single(route.to).is_some_and(is_assigned));
     }
 
     /// A whole list; read again if it changed while it was read.
@@ -282,7 +302,11 @@ impl Lists {
                 interrupted |= message.header.flags & NLM_F_DUMP_INTR != 0;
                 let length = (message.header.length as usize).next_multiple_of(4);
                 rest = rest.get(length..).unwrap_or_default();
-                match message.payload {
+                let mut payload = message.payload;
+                if let NetlinkPayload::InnerMessage(Attributes::Routes(hops)) = &mut payload {
+                    hops.iter_mut().for_each(|hop| self.find_maker(hop));
+                }
+                match payload {
                     NetlinkPayload::InnerMessage(Attributes::Other) => {}
                     // A node may have all routes of the Internet.
                     NetlinkPayload::InnerMessage(answer)
@@ -317,9 +341,11 @@ fn keep<T>(one: T, list: &mut Vec<T>, cut: &mut bool) {
     }
 }
 
-/// Whether it is a route that is neither a default route nor to one address.
+/// Whether it is a route that is neither a default route nor to one address, nor a
+/// local one that somebody has entered.
 fn is_network(answer: &Attributes) -> bool {
-    matches!(answer, Attributes::Routes(hops) if hops.iter().all(|hop| hop.plain().is_none()))
+    let is_other = |hop: &TableRoute| hop.plain().is_none() && !hop.is_any_ip();
+    matches!(answer, Attributes::Routes(hops) if hops.iter().all(is_other))
 }
 
 /// Whether a device keeps a list of where it sends frames.

@@ -341,6 +341,70 @@ fn all_of_a_namespace_is_read_in_one_visit() {
 
 #[test]
 #[ignore = "needs root and ip (Debian: iproute2)"]
+fn local_routes_are_kept_but_for_those_of_the_devices_addresses() {
+    let netns = TestNetns::new("local");
+    for change in [
+        "link set lo up",
+        "link add eth0 type bridge",
+        "link set eth0 up",
+        "addr add 192.0.2.9/24 dev eth0",
+        "addr add 198.18.0.4/32 dev lo",
+        "route add local 198.18.0.5 dev eth0 proto kernel scope host table local",
+        "route add local 198.18.1.0/24 dev lo table 100",
+        "-6 route add local 2001:db8::5 dev lo",
+    ] {
+        netns.ip(change);
+    }
+    let inode = fs::metadata(netns.path()).unwrap().ino() as u32;
+    let visit = || {
+        let target = Target {
+            inode,
+            ways: vec![Way::File(netns.path())],
+            is_hosts: false,
+        };
+        let mut outcomes = visit_all(vec![target], &Bounded::default(), LONG, LONG);
+        outcomes.remove(0).unwrap().unwrap()
+    };
+    let found = visit().forwarding;
+    let any_ip = found.routes.iter().filter(|route| route.is_any_ip());
+    let mut local: Vec<_> = any_ip.map(|route| route.to).collect();
+    local.sort_unstable();
+    let expected = [
+        ("198.18.0.4", 32),
+        ("198.18.0.5", 32),
+        ("198.18.1.0", 24),
+        ("2001:db8::5", 128),
+    ];
+    assert_eq!(
+        local,
+        expected.map(|(to, length)| (to.parse().unwrap(), length))
+    );
+    assert!(!found.rules.is_empty() && !found.local_cut);
+
+    // Other routes, and addresses, take the place of none.
+    let batch = |lines: String| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), lines).unwrap();
+        ip(&["-n", &netns.name, "-batch", file.path().to_str().unwrap()]);
+    };
+    let many = |what: &str, net: u8, count: u32| -> String {
+        let line = |n: u32| format!("{what} {net}.{}.{}.1 dev eth0\n", n / 250, n % 250);
+        (1..=count).map(line).collect()
+    };
+    batch(many("addr add", 10, 500) + &many("route add", 11, 20_000));
+    let found = visit().forwarding;
+    assert!(
+        expected
+            .iter()
+            .all(|(to, _)| found.takes(to.parse().unwrap()) || *to == "198.18.1.0")
+    );
+    assert!(found.cut && !found.local_cut);
+    batch(many("route add local", 12, 20_000));
+    assert!(visit().forwarding.local_cut);
+}
+
+#[test]
+#[ignore = "needs root and ip (Debian: iproute2)"]
 fn a_change_is_news_and_so_is_that_news_were_lost() {
     let netns = TestNetns::new("news");
     netns.ip("link add d0 type bridge");

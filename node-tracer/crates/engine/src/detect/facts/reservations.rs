@@ -1,6 +1,6 @@
 //! Whether a reservation's container exists: in doubt it does.
 
-use std::{path::Path, time::Duration};
+use std::{net::IpAddr, path::Path, time::Duration};
 
 use crate::{
     detect::{
@@ -10,7 +10,12 @@ use crate::{
     },
     model::{Model, attachment::ListedStore, netns::NetnsEntry, runtime::CRI},
 };
-use event::{Netns, Reservation, StoreKind, clock::Timestamp, wording::plural::counted};
+use event::{
+    Netns, Reservation, StoreKind,
+    clock::Timestamp,
+    forwarding::{Forwarding, TableRoute},
+    wording::plural::counted,
+};
 
 /// host-local reserves before the sandbox shows anywhere: what is younger may
 /// be a CNI ADD in progress.
@@ -35,6 +40,8 @@ pub struct Judge<'a> {
     /// Sandboxes' namespaces of which it is not known whose they are, and that
     /// show no address: the sandbox may answer for it itself (gVisor).
     nameless: usize,
+    /// Those with more local routes than are kept: one of these may be for the address.
+    unrouted: usize,
     /// Stores that are not host-local's, with when they were told last.
     others: Vec<(&'a Path, StoreKind, Timestamp)>,
 }
@@ -63,6 +70,8 @@ pub enum Doubt {
     GivenBack,
     /// A namespace that nobody names has the address.
     Stranger,
+    /// A namespace takes packets to the address by a local route.
+    Routed,
 }
 
 impl Doubt {
@@ -77,6 +86,10 @@ impl Doubt {
             Self::Stranger => {
                 "a network namespace that nobody names has the address: root has made it in a user \
                  namespace, as for a pod with one of its own, or in a pod"
+            }
+            Self::Routed => {
+                "a network namespace takes packets to the address by a local route (ip route show \
+                 table all type local)"
             }
         }
     }
@@ -116,6 +129,9 @@ impl<'a> Judge<'a> {
             unfound: unfound(model),
             unlisted: unlisted(view),
             nameless,
+            unrouted: routed(view)
+                .filter(|(_, forwarding)| forwarding.local_cut)
+                .count(),
             others: model
                 .cni
                 .stores()
@@ -136,7 +152,8 @@ impl<'a> Judge<'a> {
     /// Whether what shows a sandbox that CRI has forgotten was not all there to
     /// read.
     pub fn is_half_seen(&self) -> bool {
-        self.unlisted.is_some() || self.nameless > 0 || self.uncached().is_some()
+        let in_sight = self.nameless == 0 && self.unrouted == 0;
+        self.unlisted.is_some() || !in_sight || self.uncached().is_some()
     }
 
     /// Why libcni may have attached a container of which nothing tells.
@@ -178,6 +195,13 @@ impl<'a> Judge<'a> {
             doubts.push(format!(
                 "whose {} are, of sandboxes and without an address: one of them may be theirs",
                 counted(self.nameless, "network namespace")
+            ));
+        }
+        if self.unrouted > 0 {
+            doubts.push(format!(
+                "whether their addresses are in use all the same: {} with more local routes than \
+                 are kept",
+                counted(self.unrouted, "network namespace")
             ));
         }
         if self.unread > 0 {
@@ -231,8 +255,11 @@ impl<'a> Judge<'a> {
             return Verdict::Young;
         }
         let is_strangers = with.iter().any(|entry| view.may_be_pods(entry));
-        let doubt = self.doubt(view, reservation);
-        match doubt.or(is_strangers.then_some(Doubt::Stranger)) {
+        let is_taken = || taker(view, reservation.address).is_some();
+        let doubt = self
+            .doubt(view, reservation)
+            .or(is_strangers.then_some(Doubt::Stranger));
+        match doubt.or_else(|| is_taken().then_some(Doubt::Routed)) {
             Some(doubt) => Verdict::Untold(doubt),
             None => Verdict::Leaked,
         }
@@ -319,6 +346,27 @@ impl<'a> Judge<'a> {
         });
         parts.join(", ")
     }
+}
+
+/// A namespace that takes packets to an address by a local route, and may be a
+/// pod's or the host's.
+pub fn taker<'a>(view: &View<'a>, address: IpAddr) -> Option<&'a NetnsEntry> {
+    let takes = |(_, forwarding): &(_, &Forwarding)| forwarding.takes(address);
+    routed(view).find(takes).map(|(entry, _)| entry)
+}
+
+/// Namespaces with local routes that somebody has entered, that may be a pod's or the host's.
+fn routed<'v, 'a>(
+    view: &'v View<'a>,
+) -> impl Iterator<Item = (&'a NetnsEntry, &'a Forwarding)> + use<'v, 'a> {
+    let model = view.model;
+    let known = |entry: &'a NetnsEntry| Some((entry, &entry.forwarding.as_ref()?.forwarding));
+    let all = model.netns.live().filter_map(known);
+    all.filter(|(entry, forwarding)| {
+        let mut routes = forwarding.routes.iter();
+        (forwarding.local_cut || routes.any(TableRoute::is_any_ip))
+            && (!view.is_bystander(entry) || view.may_be_pods(entry))
+    })
 }
 
 /// Whether a namespace that was at a libcni attachment's path is still there.

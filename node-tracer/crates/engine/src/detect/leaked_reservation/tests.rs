@@ -5,6 +5,7 @@ use crate::testing::Node;
 use event::{
     Device, Event, Network, What,
     finding::{Finding, Rule, Severity, State},
+    forwarding::{Forwarding, LOCAL_TABLE, RouteKind, TableRoute},
     testing::*,
 };
 
@@ -102,6 +103,29 @@ fn what_is_reserved_for_nobody_is_listed_oldest_first() {
         (record.container_id.as_str(), record.ifname.as_deref()),
         ("gone-b", Some("eth0"))
     );
+}
+
+#[test]
+fn what_a_local_route_takes_is_not_said_to_be_leaked() {
+    let story = |to: &str, local_cut| {
+        let route = TableRoute {
+            kind: RouteKind::Local,
+            ..table_route(LOCAL_TABLE, to, 3)
+        };
+        let forwarding = Forwarding {
+            rules: kernels_rules(),
+            routes: vec![route],
+            local_cut,
+            ..Forwarding::default()
+        };
+        let file = stored(10, &[(5, "x", -90), (6, "y", -90)]);
+        with(vec![found(3, 300), forwards(4, 300, &forwarding), file])
+    };
+    assert_eq!(leaked(&story("10.0.1.0/24", false)), [5, 6]);
+    assert_eq!(leaked(&story("10.0.0.5", false)), [6]);
+    assert!(leak(&story("10.0.0.0/24", false)).is_none());
+    let info = leak(&story("10.0.1.0/24", true)).unwrap();
+    assert_eq!(info.severity, Severity::Info, "there may be another route");
 }
 
 #[test]
