@@ -52,7 +52,14 @@ fn steps_of(mounts: &[FuseMount], effect: &str) -> Option<Vec<String>> {
     let is_guessed = |mount: &FuseMount| !mount.has_control;
     let mut steps = vec![match mounts {
         [] => return None,
-        [only] if is_guessed(only) => format!("restart {}, if it hangs{effect}", daemon(only)),
+        [only] if is_guessed(only) => match only.servers.as_slice() {
+            [server] if only.is_served_surely => format!(
+                "restart {} if its FUSE mount {} hangs{effect}",
+                named(server),
+                only.path.display()
+            ),
+            _ => format!("restart {}, if it hangs{effect}", daemon(only)),
+        },
         [only] => format!("restart {}{effect}", daemon(only)),
         [..] => format!(
             "restart the one that does not answer{effect}: {}",
@@ -63,9 +70,7 @@ fn steps_of(mounts: &[FuseMount], effect: &str) -> Option<Vec<String>> {
         steps.push(show_connections());
     }
     let comment = |mount: &FuseMount| match mounts.len() {
-        _ if is_guessed(mount) => {
-            "else, if its file waiting has not 0: I/O errors for all its users"
-        }
+        _ if is_guessed(mount) => "if waiting is not 0: its I/O fails",
         1 => "else: I/O errors for all its users",
         _ => "else, if it is that one: I/O errors for all its users",
     };
@@ -84,17 +89,20 @@ fn abort(connection: u32, comment: &str) -> String {
     commented(Command::new("echo 1 >").word(file), comment)
 }
 
+fn named(server: &FuseServer) -> String {
+    format!("{} ({})", server.comm, server.pid)
+}
+
 /// `hangfs (77), the daemon of FUSE mount /hang`, as far as that is known.
 fn daemon(mount: &FuseMount) -> String {
     let path = mount.path.display();
-    let label = |server: &FuseServer| format!("{} ({})", server.comm, server.pid);
     match (mount.servers.as_slice(), mount.is_served_surely) {
         ([], _) => format!("the daemon of FUSE mount {path} (which one is unknown)"),
-        ([only], true) => format!("{}, the daemon of FUSE mount {path}", label(only)),
-        ([only], false) => format!("the daemon of FUSE mount {path}, maybe {}", label(only)),
+        ([only], true) => format!("{}, the daemon of FUSE mount {path}", named(only)),
+        ([only], false) => format!("the daemon of FUSE mount {path}, maybe {}", named(only)),
         (many, _) => format!(
             "the daemon of FUSE mount {path}, maybe one of {}",
-            joined(many.iter().map(label)),
+            joined(many.iter().map(named)),
         ),
     }
 }
@@ -160,8 +168,7 @@ mod tests {
             ..mount("/data", 58)
         };
         let advice = advice(std::slice::from_ref(&hidden));
-        let guess = "the daemon of FUSE mount /data, if it hangs";
-        assert!(advice[0].ends_with(guess), "{advice:?}");
+        assert_eq!(advice[0], "restart s3fs (77) if its FUSE mount /data hangs");
         let first = commands(&advice)[0].to_owned();
         assert!(first.starts_with("findmnt /sys/fs/fuse/connections || mount -t fusectl"));
         assert!(first.len() <= 85, "a block of 100 columns has all of it");
