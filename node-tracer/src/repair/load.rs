@@ -198,7 +198,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<(Frame, Plan), Refusal> {
     let Value::String(node) = node else {
         return Err(no_plan(String::from("it names no node")));
     };
-    let plan = serde_json::from_value(Value::Object(object));
+    let plan = serde_json::from_slice(Value::Object(object).to_string().as_bytes());
     let plan = plan.map_err(|error| no_plan(error.to_string()))?;
     Ok((Frame { node }, plan))
 }

@@ -94,7 +94,11 @@ fn container(content: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(content).ok()?.trim();
     let id = match text.strip_prefix("container-id:") {
         Some(id) => id.to_owned(),
-        None => serde_json::from_str::<Request>(text).ok()?.container_id?,
+        None => {
+            serde_json::from_slice::<Request>(text.as_bytes())
+                .ok()?
+                .container_id?
+        }
     };
     (is_name(&id) && !id.is_empty()).then_some(id)
 }

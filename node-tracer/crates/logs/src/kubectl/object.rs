@@ -128,7 +128,7 @@ fn pair(text: &str) -> Option<(&str, String)> {
     let key = key.trim_matches('"');
     let is_key = !key.is_empty() && key.bytes().all(|c| c.is_ascii_alphanumeric());
     let value = value.trim().trim_end_matches(',');
-    let value = match serde_json::from_str::<String>(value) {
+    let value = match serde_json::from_slice::<String>(value.as_bytes()) {
         Ok(value) => value,
         Err(_) => value
             .trim_matches(['"', '\''])

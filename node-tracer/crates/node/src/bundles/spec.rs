@@ -111,7 +111,7 @@ impl Spec {
         let has_own = matches!(self.network(), Some(Network::At(_)));
         let result = self.raw("io.kubernetes.cri-o.", "CNIResult");
         let result = result.filter(|_| has_own).unwrap_or_default();
-        let result: Value = serde_json::from_str(result).unwrap_or_default();
+        let result: Value = serde_json::from_slice(result.as_bytes()).unwrap_or_default();
         let ips = result.get("ips").and_then(Value::as_array);
         let addresses = ips.into_iter().flatten();
         collect_ips(addresses.filter_map(|ip| ip.get("address")?.as_str()))

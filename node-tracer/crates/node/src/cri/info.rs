@@ -2,44 +2,17 @@
 //! which differs from one to the other and from version to version. What is
 //! not there, or has another shape, is not known; that is no error.
 
-use std::net::IpAddr;
+use std::{collections::HashMap, net::IpAddr};
 
-use serde::Deserialize;
-use serde_json::{Value, value::RawValue};
+use serde::Deserialize as _;
+use serde_json::Value;
 
 use super::api::{NAMESPACE_NODE, PodSandboxStatusResponse};
 use crate::bundles::spec::{Network, Spec, collect_ips, text};
 
-/// What is read of the JSON under the key that containerd and CRI-O use. The rest is
-/// skipped: a pod's annotations alone can have 1.5 MB there, as Go writes `<` in six
-/// bytes.
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Info<'a> {
-    #[serde(borrow)]
-    pid: Option<&'a RawValue>,
-    process_status: Option<&'a RawValue>,
-    runtime_spec: Option<&'a RawValue>,
-    cni_result: Option<&'a RawValue>,
-    sandbox_metadata: Option<&'a RawValue>,
-}
-
-/// containerd's `{"Version": "v1", "Metadata": {…}}`, or what is in it.
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct Metadata<'a> {
-    #[serde(borrow)]
-    metadata: Option<&'a RawValue>,
-    #[serde(rename = "NetNSPath")]
-    netns_path: Option<&'a RawValue>,
-    #[serde(rename = "CNIResult")]
-    cni_result: Option<&'a RawValue>,
-}
-
-/// A part; `None` if it has another shape.
-fn part<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>) -> Option<T> {
-    serde_json::from_str(raw?.get()).ok()
-}
+/// Longest JSON that is read. A pod's annotations alone can have 1.5 MB there, as Go
+/// writes `<` in six bytes.
+const MAX_INFO: usize = 16 << 20;
 
 /// What is known of a sandbox beyond its place in the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,11 +29,14 @@ pub(super) struct Details {
 impl Details {
     /// From the answer to a verbose `PodSandboxStatus`.
     pub(super) fn new(answer: &PodSandboxStatusResponse) -> Self {
-        let info = answer.info.get("info").map_or("", String::as_str);
-        let info: Info = serde_json::from_str(info).unwrap_or_default();
-        let spec: Spec = part(info.runtime_spec).unwrap_or_default();
-        let outer: Metadata = part(info.sandbox_metadata).unwrap_or_default();
-        let metadata = part(outer.metadata).unwrap_or(outer);
+        let info = parse(&answer.info);
+        let spec = info.get("runtimeSpec");
+        let spec = spec
+            .and_then(|spec| Spec::deserialize(spec).ok())
+            .unwrap_or_default();
+        // Versioned: {"Version": "v1", "Metadata": {…}}.
+        let metadata = info.get("sandboxMetadata");
+        let metadata = metadata.map(|outer| outer.get("Metadata").unwrap_or(outer));
 
         let told = answer.status.as_ref();
         let linux = told.and_then(|status| status.linux.as_ref());
@@ -71,7 +47,7 @@ impl Details {
             || network == Some(Network::Host);
         let netns_path = match network {
             Some(Network::At(path)) => Some(path),
-            _ => string(metadata.netns_path).map(|path| text(&path)),
+            _ => metadata.and_then(|metadata| string(metadata, "NetNSPath")),
         };
         let mut ips = Vec::new();
         if let Some(network) = told.and_then(|status| status.network.as_ref()) {
@@ -80,9 +56,12 @@ impl Details {
         }
         // containerd leaves them out once the namespace's file is gone,
         // although a process may still have them.
-        for result in [info.cni_result, metadata.cni_result] {
+        for result in [
+            info.get("cniResult"),
+            metadata.and_then(|m| m.get("CNIResult")),
+        ] {
             if ips.is_empty() {
-                ips = cni_ips(part(result).as_ref());
+                ips = cni_ips(result);
             }
         }
         if ips.is_empty() {
@@ -97,15 +76,28 @@ impl Details {
     }
 }
 
-fn pid(info: &Info<'_>) -> Option<u32> {
-    // containerd keeps the number after the process's end.
-    let status = string(info.process_status);
-    let ended = matches!(status.as_deref(), Some("deleted" | "stopped"));
-    part::<u32>(info.pid).filter(|pid| *pid > 0 && !ended)
+/// The JSON under the key that containerd and CRI-O use.
+fn parse(info: &HashMap<String, String>) -> Value {
+    let text = info.get("info").map(String::as_str).unwrap_or_default();
+    if text.len() > MAX_INFO {
+        return Value::Null;
+    }
+    serde_json::from_slice(text.as_bytes()).unwrap_or_default()
 }
 
-fn string(raw: Option<&RawValue>) -> Option<String> {
-    part::<String>(raw).filter(|text| !text.is_empty())
+fn pid(info: &Value) -> Option<u32> {
+    // containerd keeps the number after the process's end.
+    let ended = matches!(
+        info.get("processStatus").and_then(Value::as_str),
+        Some("deleted" | "stopped")
+    );
+    let pid = info.get("pid")?.as_u64()?;
+    u32::try_from(pid).ok().filter(|pid| *pid > 0 && !ended)
+}
+
+fn string(value: &Value, key: &str) -> Option<String> {
+    let found = value.get(key)?.as_str()?;
+    (!found.is_empty()).then(|| text(found))
 }
 
 /// Addresses in go-cni's result: `{"Interfaces": {"eth0": {"IPConfigs":
@@ -157,8 +149,6 @@ pub(super) fn fuzz(data: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use super::*;
     use crate::cri::api::*;
 
@@ -254,15 +244,9 @@ mod tests {
 
     #[test]
     fn what_a_pods_owner_adds_to_the_answer_hides_nothing_of_it() {
-        let annotations = format!(
-            r#""config": {{"annotations": {{"a": "{}"}}}}"#,
-            r"\u003c".repeat(256 << 10)
-        );
-        let info = CONTAINERD.replacen(
-            r#""processStatus""#,
-            &format!(r#"{annotations}, "processStatus""#),
-            1,
-        );
+        let annotation = r"\u003c".repeat(256 << 10);
+        let config = format!(r#""config": {{"annotations": {{"a": "{annotation}"}}}}, "pid""#);
+        let info = CONTAINERD.replacen(r#""pid""#, &config, 1);
         assert_eq!(bare(&info), bare(CONTAINERD));
         assert_eq!(bare(&info).pid, Some(21627));
     }

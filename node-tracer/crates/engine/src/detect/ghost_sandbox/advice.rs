@@ -152,8 +152,8 @@ impl GhostReport<'_, '_> {
         if !others.is_empty() {
             let labels = others.iter().take(NAMED).map(|task| task_label(task));
             advice.push(format!(
-                "do not just end {}: in its netns, and in no cgroup of the pod, as a program of \
-                 the node is that serves it (containerd during kubectl port-forward)",
+                "do not just end {}: its cgroup is not known to be the pod's; a program of the \
+                 node can have a thread in its netns (containerd during kubectl port-forward)",
                 joined(labels),
             ));
         }

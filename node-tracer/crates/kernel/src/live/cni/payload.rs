@@ -211,7 +211,7 @@ fn lenient(bytes: &[u8]) -> Option<Value> {
     let (end, open) = last_boundary(&text)?;
     let mut repaired = text.get(..end)?.to_owned();
     repaired.extend(open.iter().rev());
-    serde_json::from_str(&repaired).ok()
+    serde_json::from_slice(repaired.as_bytes()).ok()
 }
 
 /// The end of the last member or element that is whole, and what has to be
