@@ -1,14 +1,21 @@
 //! Programs that are started with fewer rights than root has, or with
 //! something of the system taken away from them.
 
+mod helper;
+
 use std::ffi::CString;
 use std::io;
+use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::Context as _;
+
+use crate::syscall::send_descriptor;
+
+pub use helper::BPF_LOOP;
 
 /// A capability's number and name.
 pub type Capability = (u32, &'static str);
@@ -67,6 +74,9 @@ pub struct Rights {
     pub hidden: Vec<&'static str>,
     /// bpf(2) is refused by a seccomp filter.
     pub no_bpf: bool,
+    /// Programs that call a helper of this number are refused, as by a kernel
+    /// that does not have it.
+    pub no_helper: Option<i32>,
 }
 
 /// What fails, as an error of the system.
@@ -88,7 +98,9 @@ impl Rights {
             memlock,
             hidden,
             no_bpf,
+            no_helper,
         } = self.clone();
+        let no_helper = no_helper.map(helper::supervisor).transpose()?;
         let c = |path: &&str| CString::new(Path::new(path).as_os_str().as_bytes());
         let hidden: Result<Vec<CString>, _> = hidden.iter().map(c).collect();
         let hidden = hidden.context("a path")?;
@@ -106,7 +118,14 @@ impl Rights {
                 done(unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) })?;
             }
             if no_bpf {
-                refuse_bpf()?;
+                filter_bpf(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0)?;
+            }
+            if let Some(supervisor) = &no_helper {
+                let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+                let listener = filter_bpf(libc::SECCOMP_RET_USER_NOTIF, flags)?;
+                // SAFETY: the descriptor is new, and this process's own.
+                let listener = unsafe { OwnedFd::from_raw_fd(listener) };
+                send_descriptor(supervisor, &listener)?;
             }
             if let Some(keep) = keep {
                 bound(keep)?;
@@ -141,9 +160,9 @@ fn hide(folders: &[CString]) -> io::Result<()> {
     Ok(())
 }
 
-/// bpf(2) fails as if it were not allowed, for this process and all that it
-/// executes.
-fn refuse_bpf() -> io::Result<()> {
+/// What the kernel does at bpf(2) of this process and of all that it executes.
+/// Returns the listener's descriptor, if the flags ask for one.
+fn filter_bpf(action: u32, flags: libc::c_ulong) -> io::Result<i32> {
     const NUMBER: u32 = 0;
     let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
         code: code as u16,
@@ -151,20 +170,23 @@ fn refuse_bpf() -> io::Result<()> {
         jf,
         k,
     };
-    let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
     let mut filter = [
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, NUMBER),
         step(libc::BPF_JMP | libc::BPF_JEQ, 0, 1, libc::SYS_bpf as u32),
-        step(libc::BPF_RET, 0, 0, refuse),
+        step(libc::BPF_RET, 0, 0, action),
         step(libc::BPF_RET, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog {
         len: filter.len() as u16,
         filter: filter.as_mut_ptr(),
     };
-    let mode = libc::SECCOMP_MODE_FILTER as libc::c_ulong;
+    let mode = libc::SECCOMP_SET_MODE_FILTER;
     // SAFETY: the kernel copies the program, which lives until then.
-    done(unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) })
+    match unsafe { libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) } {
+        0.. if flags == 0 => Ok(0),
+        listener @ 0.. => Ok(listener as i32),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Nothing that is executed from here on has other capabilities than these.

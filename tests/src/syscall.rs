@@ -156,20 +156,15 @@ pub(crate) fn become_user(user: u32) -> anyhow::Result<()> {
 /// Sends a descriptor through a socket that nobody reads. Returns the sockets.
 pub(crate) fn put_in_flight(file: &impl AsRawFd) -> anyhow::Result<Vec<OwnedFd>> {
     let (from, to) = std::os::unix::net::UnixStream::pair()?;
+    send_descriptor(&from, file)?;
+    Ok(vec![from.into(), to.into()])
+}
+
+/// Sends a descriptor through a Unix socket. Nothing is allocated.
+pub(crate) fn send_descriptor(socket: &impl AsRawFd, file: &impl AsRawFd) -> io::Result<()> {
     let mut text = *b"x";
-    let mut data = libc::iovec {
-        iov_base: text.as_mut_ptr().cast(),
-        iov_len: text.len(),
-    };
-    // As aligned as the head of a control message.
-    let mut control = [0_u64; 4];
-    // SAFETY: zeroes are a valid message without anything.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = &raw mut data;
-    message.msg_iovlen = 1;
-    message.msg_control = control.as_mut_ptr().cast();
-    // SAFETY: takes a number.
-    message.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<i32>() as u32) } as _;
+    let (mut data, mut control) = (one_byte(&mut text), Control::default());
+    let message = with_descriptor(&mut data, &mut control);
     // SAFETY: there is room for one control message with one descriptor, and all
     // that the message leads to outlives the call.
     let sent = unsafe {
@@ -180,10 +175,56 @@ pub(crate) fn put_in_flight(file: &impl AsRawFd) -> anyhow::Result<Vec<OwnedFd>>
         libc::CMSG_DATA(head)
             .cast::<i32>()
             .write_unaligned(file.as_raw_fd());
-        libc::sendmsg(from.as_raw_fd(), &raw const message, 0)
+        libc::sendmsg(socket.as_raw_fd(), &raw const message, 0)
     };
-    checked(sent as libc::c_long, "sendmsg")?;
-    Ok(vec![from.into(), to.into()])
+    match sent {
+        1.. => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A descriptor that was sent through a Unix socket; none at its end.
+pub(crate) fn receive_descriptor(socket: &impl AsRawFd) -> io::Result<Option<OwnedFd>> {
+    let mut text = [0];
+    let (mut data, mut control) = (one_byte(&mut text), Control::default());
+    let mut message = with_descriptor(&mut data, &mut control);
+    // SAFETY: the kernel writes into what the message leads to, which outlives
+    // the call; of a control message it has written, one descriptor is read.
+    unsafe {
+        match libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) {
+            0 => return Ok(None),
+            1.. => {}
+            _ => return Err(io::Error::last_os_error()),
+        }
+        let head = libc::CMSG_FIRSTHDR(&raw const message);
+        if head.is_null() || (*head).cmsg_type != libc::SCM_RIGHTS {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let number = libc::CMSG_DATA(head).cast::<i32>().read_unaligned();
+        Ok(Some(OwnedFd::from_raw_fd(number)))
+    }
+}
+
+/// Room for a control message with a descriptor, as aligned as its head.
+type Control = [u64; 4];
+
+fn one_byte(text: &mut [u8; 1]) -> libc::iovec {
+    libc::iovec {
+        iov_base: text.as_mut_ptr().cast(),
+        iov_len: text.len(),
+    }
+}
+
+/// A message of a byte, with room for a descriptor. It leads to both.
+fn with_descriptor(data: &mut libc::iovec, control: &mut Control) -> libc::msghdr {
+    // SAFETY: zeroes are a valid message without anything.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = data;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    // SAFETY: takes a number.
+    message.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<i32>() as u32) } as _;
+    message
 }
 
 /// Registers a file with a new io_uring, which is returned.

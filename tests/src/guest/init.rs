@@ -63,6 +63,12 @@ fn guest() -> anyhow::Result<Host> {
     let suite = asked("nt.suite=").pop().unwrap_or_default();
     let tests = asked("nt.tests=");
     if let Some(disk) = asked("nt.disk=").pop() {
+        if !asked("nt.set-up=").is_empty() {
+            if let Err(error) = node::boot::set_up(Path::new(&disk), &mut host) {
+                host.text(&format!("{error:#}"));
+            }
+            return Ok(host);
+        }
         let Err(error) = node::boot::switch_root(Path::new(&disk), &suite, &tests);
         return Err(error);
     }

@@ -18,8 +18,8 @@ use node_tracer_tests::keeper::{By, Keeper};
 use node_tracer_tests::netns::Netns;
 use node_tracer_tests::process::PodProcess;
 use node_tracer_tests::rights::{
-    self, BPF, Capability, DAC_READ_SEARCH, DOCUMENTED, KEPT, NET_ADMIN, Rights, SYS_ADMIN,
-    SYS_PTRACE, mask, without,
+    self, BPF, BPF_LOOP, Capability, DAC_READ_SEARCH, DOCUMENTED, KEPT, NET_ADMIN, Rights,
+    SYS_ADMIN, SYS_PTRACE, mask, without,
 };
 use node_tracer_tests::scratch::Scratch;
 use node_tracer_tests::snapshot_run::{SnapshotRun, run as look};
@@ -91,10 +91,34 @@ test!(
     documented_capabilities_are_enough_for_the_incident
 );
 fn documented_capabilities_are_enough_for_the_incident() -> anyhow::Result<()> {
+    expect_incident(&documented())
+}
+
+test!(INCIDENT, without_bpf_loop_the_whole_incident_is_told);
+fn without_bpf_loop_the_whole_incident_is_told() -> anyhow::Result<()> {
+    let rights = Rights {
+        no_helper: Some(BPF_LOOP),
+        ..documented()
+    };
+    let checked = look(&mut limited(&rights, "check", &BARE)?)?;
+    let coverage = checked.coverage()?;
+    ensure!(
+        mechanism(coverage, "netns-destroyed") == "comparison"
+            && item(coverage, "cni-call")["unknown"]
+                .to_string()
+                .contains("8 KiB"),
+        "{coverage}"
+    );
+    expect_incident(&rights)
+}
+
+/// Who traces with these rights is told of the ghost, its holder, the calls and
+/// what they did, and of the end.
+fn expect_incident(rights: &Rights) -> anyhow::Result<()> {
     let mut incident = Incident::new()?;
     let pods = incident.pods_file().display().to_string();
     let args = ["--cri", "none", "--stall-threshold", "1s", "--pods", &pods];
-    let mut tracer = trace(&documented(), &args)?;
+    let mut tracer = trace(rights, &args)?;
     let old = incident.start_old_pod()?;
     incident.force_delete()?;
     incident.garbage_collect()?;

@@ -7,15 +7,17 @@
 
 use std::convert::Infallible;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{PermissionsExt as _, chroot, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::json;
 
+use super::super::report::Host;
 use super::{PACKAGE, PODS, SECRET};
 use crate::containerd::{Generation, Subnet};
 use crate::syscall::mount;
@@ -60,18 +62,60 @@ const MASKED: [&str; 6] = [
     "systemd-firstboot.service",
 ];
 
-/// Goes on as the node's first process; comes back only with what went wrong.
-pub(in crate::guest) fn switch_root(
-    disk: &Path,
-    suite: &str,
-    tests: &[String],
-) -> anyhow::Result<Infallible> {
+fn mount_disk(disk: &Path) -> anyhow::Result<&'static Path> {
     wait::until("the disk", Duration::from_secs(30), || {
         Ok(disk.exists().then_some(()))
     })?;
     let root = Path::new(ROOT);
     fs::create_dir_all(root).context(ROOT)?;
     mount(Some(disk), root, Some("ext4"), 0)?;
+    Ok(root)
+}
+
+/// Sets up the packages that debootstrap has put on the disk of another
+/// architecture. What it says goes to the console.
+pub(in crate::guest) fn set_up(disk: &Path, host: &mut Host) -> anyhow::Result<()> {
+    let root = mount_disk(disk)?;
+    chroot(root).context(ROOT)?;
+    std::env::set_current_dir("/").context("/")?;
+    for (kind, folder) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")] {
+        mount(None, Path::new(folder), Some(kind), 0)?;
+    }
+    let mut debootstrap = Command::new("/debootstrap/debootstrap")
+        .arg("--second-stage")
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("start debootstrap")?;
+    if let Some(said) = debootstrap.stdout.take() {
+        for line in BufReader::new(said).lines() {
+            println!("{}", line?);
+            host.alive();
+        }
+    }
+    let status = debootstrap.wait()?;
+    if !status.success() {
+        let log = fs::read_to_string("/debootstrap/debootstrap.log").unwrap_or_default();
+        anyhow::bail!("debootstrap: {status}\n{log}");
+    }
+    for package in fs::read_dir("/var/cache/apt/archives")?.flatten() {
+        if package.path().extension().is_some_and(|end| end == "deb") {
+            fs::remove_file(package.path())?;
+        }
+    }
+    // The machine is gone as soon as the host is told of the end.
+    // SAFETY: sync takes nothing.
+    unsafe { libc::sync() };
+    Ok(())
+}
+
+/// Goes on as the node's first process; comes back only with what went wrong.
+pub(in crate::guest) fn switch_root(
+    disk: &Path,
+    suite: &str,
+    tests: &[String],
+) -> anyhow::Result<Infallible> {
+    let root = mount_disk(disk)?;
     furnish(root, suite, tests)?;
     for name in MOVED {
         let to = root.join(name);

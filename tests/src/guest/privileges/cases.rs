@@ -4,8 +4,8 @@ use std::fs;
 
 use crate::guest::release;
 use crate::rights::{
-    BPF, Capability, DAC_READ_SEARCH, DOCUMENTED, KEPT, NET_ADMIN, PERFMON, Rights, SYS_ADMIN,
-    SYS_PTRACE, SYS_RESOURCE, SYSLOG, mask, without,
+    BPF, BPF_LOOP, Capability, DAC_READ_SEARCH, DOCUMENTED, KEPT, NET_ADMIN, PERFMON, Rights,
+    SYS_ADMIN, SYS_PTRACE, SYS_RESOURCE, SYSLOG, mask, without,
 };
 
 /// What `check` must say, against what it says where nothing is missing.
@@ -39,6 +39,7 @@ pub(super) struct Case {
     memlock: Option<u64>,
     hidden: &'static [&'static str],
     no_bpf: bool,
+    no_helper: Option<i32>,
     /// Every signal is made, not only those that tell whether it works at all.
     pub(super) rung: bool,
     pub(super) expected: Expected,
@@ -53,6 +54,7 @@ const PLAIN: Case = Case {
     memlock: None,
     hidden: &[],
     no_bpf: false,
+    no_helper: None,
     rung: false,
     expected: Expected::Same,
 };
@@ -67,6 +69,8 @@ const REFUSED_OUTSIDE: Expected = Expected::Compared {
 };
 const ALL: &[Capability] = &DOCUMENTED;
 const SMALL: u64 = 64 << 10;
+/// Why nothing walks the kernel's list of namespaces.
+const NO_WALK: &str = "no bpf_loop helper";
 
 impl Case {
     /// What the tracer is started with.
@@ -76,6 +80,7 @@ impl Case {
             memlock: self.memlock,
             hidden: self.hidden.to_vec(),
             no_bpf: self.no_bpf,
+            no_helper: self.no_helper,
         }
     }
 
@@ -328,6 +333,32 @@ fn system() -> Vec<Case> {
             name: "bpf(2) refused by seccomp",
             no_bpf: true,
             expected: REFUSED,
+            ..PLAIN
+        },
+        // What Linux 5.15 does not have of 6.1.
+        Case {
+            name: "no bpf_loop",
+            no_helper: Some(BPF_LOOP),
+            rung: true,
+            ..PLAIN
+        },
+        Case {
+            name: "no bpf_loop, kprobe",
+            limit: "kprobe",
+            no_helper: Some(BPF_LOOP),
+            rung: true,
+            ..PLAIN
+        },
+        Case {
+            name: "no bpf_loop, tp_btf",
+            limit: "tp_btf",
+            no_helper: Some(BPF_LOOP),
+            rung: true,
+            expected: Expected::SameBut(&[
+                ("netns-dying", "comparison", NO_WALK),
+                ("netns-destroyed", "comparison", NO_WALK),
+                ("address", "comparison", NO_WALK),
+            ]),
             ..PLAIN
         },
         Case {
