@@ -136,7 +136,8 @@ pub struct TableRoute {
 pub enum RouteKind {
     #[default]
     Unicast,
-    /// It is for the namespace itself.
+    /// It is for the namespace itself: one of its addresses, or an anycast address
+    /// that one of its programs has joined.
     Local,
     Blackhole,
     Unreachable,

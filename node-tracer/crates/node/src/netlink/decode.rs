@@ -223,6 +223,12 @@ pub fn dad(flags: u32) -> Option<Dad> {
     }
 }
 
+/// Whether the last 64 bits are zero, as in the address of a network's routers
+/// (RFC 4291, 2.6.1).
+fn is_network(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.to_bits() as u64 == 0)
+}
+
 /// `struct rtmsg` and what follows it.
 pub(super) fn route(payload: &[u8]) -> Option<Attributes> {
     let (head, rest) = payload.split_at_checked(RTMSG)?;
@@ -234,7 +240,7 @@ pub(super) fn route(payload: &[u8]) -> Option<Attributes> {
     }
     let kind = match head[7] {
         libc::RTN_UNICAST => RouteKind::Unicast,
-        libc::RTN_LOCAL => RouteKind::Local,
+        libc::RTN_LOCAL | libc::RTN_ANYCAST => RouteKind::Local,
         libc::RTN_BLACKHOLE => RouteKind::Blackhole,
         libc::RTN_UNREACHABLE => RouteKind::Unreachable,
         libc::RTN_PROHIBIT => RouteKind::Prohibit,
@@ -265,7 +271,10 @@ pub(super) fn route(payload: &[u8]) -> Option<Attributes> {
     if hops.is_empty() {
         hops.push(hop);
     }
+    let is_anycast = head[7] == libc::RTN_ANYCAST;
     let by_kernel = match protocol {
+        // A router's for each of its networks; others are joined by a program.
+        _ if is_anycast => is_network(to),
         libc::RTPROT_REDIRECT | RTPROT_RA => true,
         // Agents enter theirs under the same name. For IPv4 no neighbour can have
         // one made.

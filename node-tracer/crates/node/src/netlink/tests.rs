@@ -352,6 +352,9 @@ fn local_routes_are_kept_but_for_those_of_the_devices_addresses() {
         "route add local 198.18.0.5 dev eth0 proto kernel scope host table local",
         "route add local 198.18.1.0/24 dev lo table 100",
         "-6 route add local 2001:db8::5 dev lo",
+        // As a program joins one, and as a router has one of each network.
+        "-6 route add anycast 2001:db8::6 dev lo table local",
+        "-6 route add anycast 2001:db8:: dev lo table local",
     ] {
         netns.ip(change);
     }
@@ -374,6 +377,7 @@ fn local_routes_are_kept_but_for_those_of_the_devices_addresses() {
         ("198.18.0.5", 32),
         ("198.18.1.0", 24),
         ("2001:db8::5", 128),
+        ("2001:db8::6", 128),
     ];
     assert_eq!(
         local,
