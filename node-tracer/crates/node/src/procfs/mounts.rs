@@ -9,7 +9,7 @@ use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
     fs,
-    io::{self, BufRead as _},
+    io::{self, BufRead},
     os::unix::{
         ffi::{OsStrExt as _, OsStringExt as _},
         fs::MetadataExt as _,
@@ -50,6 +50,8 @@ const OTHER_USERS: &str = "other users";
 /// Longest line of mountinfo that is read: two paths of 4096 bytes, each byte
 /// escaped.
 const MAX_LINE: u64 = 64 << 10;
+/// Of a longer one, so much of its end.
+const LINE_END: usize = 8 << 10;
 
 /// A mount of a network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -373,7 +375,7 @@ pub(super) fn each_line(
     let mut read = || -> io::Result<bool> {
         let mut file = io::BufReader::with_capacity(32 << 10, fs::File::open(path)?);
         let mut line = Vec::new();
-        while io::Read::take(&mut file, MAX_LINE).read_until(b'\n', &mut line)? > 0 {
+        while read_line(&mut file, &mut line)? {
             take(&line);
             line.clear();
             // What is in the buffer costs no time any more.
@@ -388,6 +390,25 @@ pub(super) fn each_line(
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(None),
         result => unless_gone(path, result),
     }
+}
+
+/// Reads the next line, if there is one. Of one that is too long the middle is left
+/// out: that is in the mount point, behind which little follows.
+fn read_line(file: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
+    let mut more = |to: &mut Vec<u8>| {
+        let read = io::Read::take(&mut *file, MAX_LINE).read_until(b'\n', to)?;
+        io::Result::Ok(read > 0 && !to.ends_with(b"\n"))
+    };
+    if more(line)? {
+        let mut end = line.split_off(line.len().saturating_sub(LINE_END));
+        while more(&mut end)? {
+            end.drain(..end.len().saturating_sub(LINE_END));
+        }
+        let end = &end[end.len().saturating_sub(LINE_END)..];
+        let behind = end.iter().position(|byte| *byte == b' ');
+        line.extend(behind.map_or(end, |at| &end[at..]));
+    }
+    Ok(!line.is_empty())
 }
 
 /// A line of a file system of this type (`nsfs`); most lines are of others, and

@@ -33,6 +33,25 @@ fn paths(found: &NsfsMounts, inode: u32) -> Vec<(String, bool)> {
 }
 
 #[test]
+fn of_a_line_of_any_length_its_namespace_is_read() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut text = String::new();
+    let lengths = [
+        1, 4_000, 65_400, 65_450, 65_500, 65_536, 70_000, 140_000, 400_000,
+    ];
+    for (at, length) in lengths.into_iter().enumerate() {
+        let path = "/x".repeat(length / 2);
+        text += &format!("{at} 1 0:4 net:[{at}] {path} rw,relatime - nsfs nsfs rw\n");
+    }
+    fs::write(file.path(), text).unwrap();
+    let read = nsfs_lines(file.path(), Duration::from_secs(9))
+        .unwrap()
+        .unwrap();
+    let ids: Vec<u64> = read.mounts.iter().map(|mount| mount.id).collect();
+    assert_eq!(ids, (0..lengths.len() as u64).collect::<Vec<_>>());
+}
+
+#[test]
 fn each_mount_namespace_is_read_once_and_the_hosts_first() {
     let root = tempfile::tempdir().unwrap();
     process(root.path(), 40, 111, HOST);
