@@ -230,6 +230,8 @@ fn complete(
                 copy_details(&mut sandbox, before);
                 sandbox.netns = before.netns;
             }
+            // It has not changed, but for steps of the clock.
+            sandbox.created = before.created;
             if !listing.with_containers {
                 sandbox.containers.clone_from(&before.containers);
             }
@@ -271,6 +273,18 @@ mod tests {
             undescribed: BTreeSet::new(),
             with_containers: true,
         }
+    }
+
+    #[test]
+    fn a_step_of_the_clock_adds_no_sandbox() {
+        let at = |time: &str| RuntimeSandbox {
+            created: event::clock::Timestamp::parse(time),
+            ..sandbox("a", 1)
+        };
+        let mut last = Last::default();
+        last.changes(Ok(listing(&[at("2026-11-27T10:00:00Z")])));
+        let stepped = listing(&[at("2026-11-27T09:00:00Z")]);
+        assert_eq!(last.changes(Ok(stepped)), []);
     }
 
     /// One that lacks something.
