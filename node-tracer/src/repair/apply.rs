@@ -5,11 +5,14 @@
 //!
 //! 1. without the lock: look at the node, compare each file with the plan to the
 //!    last byte, copy what remains to the backup, and wait until that is on disk;
-//! 2. take host-local's lock: from here on no CNI ADD or DEL changes the store;
-//! 3. look at the node once more, everything but what is above, and compare
+//! 2. note what may be removed, and wait until the note is on disk;
+//! 3. take host-local's lock: from here on no CNI ADD or DEL changes the store;
+//! 4. look at the node once more, everything but what is above, and compare
 //!    again: what anything knows is left alone;
-//! 4. note what will be removed, wait until the note is on disk, and remove it;
-//! 5. let go of the lock, and note what was removed.
+//! 5. remove the rest, let go of the lock, and note what became of each.
+//!
+//! While the lock is held nothing waits for the backup's disk: should that hang,
+//! no pod could start or end.
 //!
 //! A reservation whose file is untouched since the plan was made belongs to a
 //! container that had it then. None is made with that ID later, as a runtime
@@ -260,40 +263,56 @@ impl<'a> Apply<'a> {
     }
 
     fn store(&mut self, job: Job<'a>, backup: &mut Backup) -> anyhow::Result<()> {
-        let lock = match release::lock(self.writer, &job.opened)? {
-            Ok(lock) => lock,
-            Err(error) => return self.fail(job.todo, &fault::chain(&error), backup),
+        let releasing = job.todo.iter().map(|release| Line::Releasing {
+            path: release.path.clone(),
+        });
+        let noted = backup.write(&releasing.collect::<Vec<_>>());
+        if let Err(error) = noted {
+            for (release, became, why) in failed(job.todo, &fault::chain(&error)) {
+                self.became(release, became, why)?;
+            }
+            return Ok(());
+        }
+        let done = match release::lock(self.writer, &job.opened)? {
+            Ok(lock) => {
+                let held = Instant::now();
+                let done = self.locked(job, lock, held);
+                let held = u64::try_from(held.elapsed().as_millis()).unwrap_or(u64::MAX);
+                self.totals.locked_ms = self.totals.locked_ms.max(held);
+                done?
+            }
+            Err(error) => failed(job.todo, &fault::chain(&error)),
         };
-        let held = Instant::now();
-        let done = self.locked(job, lock, backup, held);
-        let held = u64::try_from(held.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.totals.locked_ms = self.totals.locked_ms.max(held);
-        for (release, became, why) in done? {
+        let lines = done.iter().map(|(release, became, why)| match became {
+            Became::Released => Line::Released {
+                path: release.path.clone(),
+            },
+            _ => Line::Kept {
+                path: release.path.clone(),
+                why: why.clone().unwrap_or_default(),
+            },
+        });
+        if let Err(error) = backup.write(&lines.collect::<Vec<_>>()) {
+            let error = fault::chain(&error);
+            let note =
+                format!("the backup does not say what became of each, but can be undone: {error}");
+            self.totals.notes.push(note);
+        }
+        for (release, became, why) in done {
             self.became(release, became, why)?;
         }
         Ok(())
     }
 
     /// Does one store, with its lock held.
-    fn locked(
-        &mut self,
-        job: Job<'a>,
-        lock: Lock,
-        backup: &mut Backup,
-        held: Instant,
-    ) -> anyhow::Result<Vec<Done<'a>>> {
-        let failed = |todo: Vec<&'a Release>, why: String| {
-            let done = todo.into_iter();
-            done.map(|release| (release, Became::Failed, Some(why.clone())))
-                .collect::<Vec<_>>()
-        };
+    fn locked(&mut self, job: Job<'a>, lock: Lock, held: Instant) -> anyhow::Result<Vec<Done<'a>>> {
         let seen = self.observer.look(self.config, Depth::Locked)?;
         if !seen.hindrances.is_empty() {
-            return Ok(failed(job.todo, seen.hindrances.join("; ")));
+            return Ok(failed(job.todo, &seen.hindrances.join("; ")));
         }
         if held.elapsed() > MAX_HELD {
             let why = "looking at the node took too long for pods to wait for";
-            return Ok(failed(job.todo, why.to_owned()));
+            return Ok(failed(job.todo, why));
         }
         let verdicts = seen.verdicts(self.plan.grace());
         let mut done = Vec::new();
@@ -304,11 +323,6 @@ impl<'a> Apply<'a> {
                 Err(why) => done.push((release, Became::Kept, Some(why))),
             }
         }
-        let path = |release: &&Release| release.path.clone();
-        let releasing = remove.iter().map(|release| Line::Releasing {
-            path: path(release),
-        });
-        backup.write(&releasing.collect::<Vec<_>>())?;
         let planned: Vec<Release> = remove.iter().map(|release| (*release).clone()).collect();
         let opened = Arc::clone(&job.opened);
         let removed = self.writer.run(move || {
@@ -330,30 +344,15 @@ impl<'a> Apply<'a> {
                 Removed::Failed(why) => (release, Became::Failed, Some(why)),
             });
         }
-        let lines = done.iter().map(|(release, became, why)| match became {
-            Became::Released => Line::Released {
-                path: path(release),
-            },
-            _ => Line::Kept {
-                path: path(release),
-                why: why.clone().unwrap_or_default(),
-            },
-        });
-        backup.write(&lines.collect::<Vec<_>>())?;
         Ok(done)
     }
+}
 
-    fn fail(&mut self, todo: Vec<&Release>, why: &str, backup: &mut Backup) -> anyhow::Result<()> {
-        let lines = todo.iter().map(|release| Line::Kept {
-            path: release.path.clone(),
-            why: why.to_owned(),
-        });
-        backup.write(&lines.collect::<Vec<_>>())?;
-        for release in todo {
-            self.became(release, Became::Failed, Some(why.to_owned()))?;
-        }
-        Ok(())
-    }
+/// None of them was removed.
+fn failed<'a>(todo: Vec<&'a Release>, why: &str) -> Vec<Done<'a>> {
+    let done = todo.into_iter();
+    done.map(|release| (release, Became::Failed, Some(why.to_owned())))
+        .collect()
 }
 
 /// A file as it was read.

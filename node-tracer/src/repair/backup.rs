@@ -6,8 +6,8 @@
 //! | line | when it is on disk |
 //! |---|---|
 //! | `saved` | before host-local's lock is taken |
-//! | `releasing` | before the file is removed |
-//! | `released`, or `kept` and why | after |
+//! | `releasing` | before host-local's lock is taken: what may be removed |
+//! | `released`, or `kept` and why | after the lock is let go of |
 //!
 //! So whenever the tool is killed, what may have been removed has a `releasing`
 //! line, and everything that it had a `saved` line before. A line that was cut
@@ -87,7 +87,7 @@ pub(crate) enum Line {
     Backup(Header),
     /// A reservation as it was.
     Saved(Saved),
-    /// It is going to be removed.
+    /// It may be removed from here on.
     Releasing {
         path: PathBuf,
     },

@@ -94,6 +94,10 @@ pub(crate) fn run(
     Ok(totals)
 }
 
+/// So many are put back while host-local's lock is held: each waits for the disk,
+/// and pods that start wait for all.
+const AT_ONCE: usize = 32;
+
 /// What became of one, and who has its address.
 type Done = (Outcome, Option<String>);
 
@@ -121,15 +125,24 @@ fn put_back(
         Ok(opened) => opened,
         Err(error) => return Ok(failed(all, &fault::chain(error.as_ref()))),
     };
-    let lock = match release::lock(writer, &opened)? {
-        Ok(lock) => lock,
-        Err(error) => return Ok(failed(all, &fault::chain(&error))),
-    };
-    let opened = Arc::clone(&opened);
-    Ok(writer.run(move || {
-        let put = |saved: &Saved| put_one(&opened, &lock, saved);
-        all.iter().map(put).collect()
-    })?)
+    let mut done = Vec::new();
+    let mut all = all.into_iter().peekable();
+    while all.peek().is_some() {
+        let some: Vec<Saved> = all.by_ref().take(AT_ONCE).collect();
+        let lock = match release::lock(writer, &opened)? {
+            Ok(lock) => lock,
+            Err(error) => {
+                done.extend(failed(some, &fault::chain(&error)));
+                continue;
+            }
+        };
+        let opened = Arc::clone(&opened);
+        done.extend(writer.run(move || -> Vec<Done> {
+            let put = |saved: &Saved| put_one(&opened, &lock, saved);
+            some.iter().map(put).collect()
+        })?);
+    }
+    Ok(done)
 }
 
 fn put_one(opened: &LockedStore, lock: &hostlocal::locked_store::Lock, saved: &Saved) -> Done {

@@ -5,6 +5,7 @@ use node_tracer_tests::test;
 use std::fs::{self, File};
 use std::net::IpAddr;
 use std::os::fd::AsRawFd as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -280,7 +281,7 @@ fn repair_undo_gives_nobodys_address_away() -> anyhow::Result<()> {
 struct Held(#[expect(dead_code, reason = "closing it is what unlocks")] File);
 
 impl Held {
-    fn of(store: &std::path::Path) -> anyhow::Result<Self> {
+    fn of(store: &Path) -> anyhow::Result<Self> {
         let lock = File::options()
             .create(true)
             .truncate(false)
@@ -350,7 +351,7 @@ fn repair_killed_in_the_middle_can_be_undone() -> anyhow::Result<()> {
     drop(held);
     ensure!(second.iter().all(|each| stage.has(each)));
     // As a crash in the middle of a line would leave it.
-    let manifest = std::path::Path::new(&backup).join("manifest.jsonl");
+    let manifest = Path::new(&backup).join("manifest.jsonl");
     let mut text = fs::read(&manifest)?;
     text.extend(br#"{"type":"released","path":"/var/l"#);
     fs::write(&manifest, text)?;
@@ -388,6 +389,10 @@ fn repair_waits_for_host_locals_lock_and_gives_up() -> anyhow::Result<()> {
     );
     ensure!(applied.says("was locked for 15 s"), "{}", applied.brief());
     ensure!(stage.has(&leaked) && applied.elapsed > Duration::from_secs(15));
+    // Whoever has the lock waits for no disk but the store's.
+    let backup = summary(&applied)?["backup"].as_str().context("no backup")?;
+    let noted = fs::read_to_string(Path::new(backup).join("manifest.jsonl"))?;
+    ensure!(noted.contains(r#""type":"releasing""#), "{noted}");
     drop(held);
     stage.apply(&file, &[])?.expect_code(0)
 }
