@@ -50,6 +50,7 @@ pub fn main() -> ExitCode {
             match suite.as_str() {
                 "matrix" => matrix::run(&wanted),
                 "node" => node::run(&wanted),
+                "cluster" => node::cluster::run(&wanted),
                 "daemonset" => node::daemonset::run(&wanted),
                 "privileges" => privileges::run(&wanted),
                 other => {

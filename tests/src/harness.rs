@@ -256,14 +256,14 @@ fn run_here(test: &Test) -> ExitCode {
 /// Ends a test that takes too long: first all its waits fail, so that it
 /// cleans up; if even that does not help, its process ends.
 fn watch(name: &str, finished: &mpsc::Receiver<()>) {
-    if finished.recv_timeout(LIMIT) != Err(RecvTimeoutError::Timeout) {
+    if finished.recv_timeout(wait::here(LIMIT)) != Err(RecvTimeoutError::Timeout) {
         return;
     }
     wait::set_overdue();
-    if finished.recv_timeout(GRACE) == Err(RecvTimeoutError::Timeout) {
+    if finished.recv_timeout(wait::here(GRACE)) == Err(RecvTimeoutError::Timeout) {
         println!(
             "{name}: still running after {} s; giving up",
-            (LIMIT + GRACE).as_secs()
+            wait::here(LIMIT + GRACE).as_secs()
         );
         std::process::exit(1);
     }

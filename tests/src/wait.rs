@@ -1,6 +1,7 @@
 //! Waiting with a limit, and what cuts it short: Ctrl-C and the watchdog.
 
 use std::fmt;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,24 @@ use anyhow::Context as _;
 
 /// How often a condition is looked at.
 const STEP: Duration = Duration::from_millis(10);
+
+/// The variable that says how many times longer everything is waited for, on a
+/// machine that is slow.
+pub const PATIENCE: &str = "NODE_TRACER_TEST_PATIENCE";
+
+/// How many times longer than usual things are waited for here.
+pub fn patience() -> u32 {
+    static ASKED: LazyLock<u32> = LazyLock::new(|| {
+        let asked = std::env::var(PATIENCE).ok();
+        asked.and_then(|text| text.parse().ok()).unwrap_or(1)
+    });
+    *ASKED
+}
+
+/// A limit of time, on this machine.
+pub fn here(limit: Duration) -> Duration {
+    limit * patience()
+}
 
 static SIGNALLED: AtomicBool = AtomicBool::new(false);
 static OVERDUE: AtomicBool = AtomicBool::new(false);
@@ -69,6 +88,7 @@ pub fn until<T>(
     limit: Duration,
     mut probe: impl FnMut() -> anyhow::Result<Option<T>>,
 ) -> anyhow::Result<T> {
+    let limit = here(limit);
     let end = Instant::now() + limit;
     loop {
         if let Some(value) = probe()? {
@@ -96,7 +116,7 @@ pub fn pause(duration: Duration) -> anyhow::Result<()> {
 
 /// Waits for `done` while cleaning up: nothing cuts it short but the limit.
 pub(crate) fn settle(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
-    let end = Instant::now() + limit;
+    let end = Instant::now() + here(limit);
     loop {
         if done() {
             return true;

@@ -93,10 +93,24 @@ pub(crate) fn build(args: &[&str], name: &str) -> anyhow::Result<PathBuf> {
     build_with(args, name, |_| {})
 }
 
+/// The same of a program of tests.
+pub(crate) fn build_tests(args: &[&str], name: &str) -> anyhow::Result<PathBuf> {
+    build_one(args, name, true, |_| {})
+}
+
 /// The same, with the command made ready by the caller.
 pub(crate) fn build_with(
     args: &[&str],
     name: &str,
+    prepare: impl FnOnce(&mut Command),
+) -> anyhow::Result<PathBuf> {
+    build_one(args, name, false, prepare)
+}
+
+fn build_one(
+    args: &[&str],
+    name: &str,
+    is_test: bool,
     prepare: impl FnOnce(&mut Command),
 ) -> anyhow::Result<PathBuf> {
     let mut command = cargo(&["build", "--message-format", "json-render-diagnostics"])?;
@@ -110,7 +124,9 @@ pub(crate) fn build_with(
     let executable = messages
         .map_while(Result::ok)
         .filter_map(|line| serde_json::from_str::<Value>(&line).ok())
-        .filter(|message| message["target"]["name"] == name && message["profile"]["test"] == false)
+        .filter(|message| {
+            message["target"]["name"] == name && message["profile"]["test"] == is_test
+        })
         .filter_map(|message| message["executable"].as_str().map(PathBuf::from))
         .last();
     let status = child.wait().context("wait for cargo")?;

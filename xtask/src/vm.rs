@@ -31,7 +31,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use node_tracer_tests::stage::in_path;
+use anyhow::Context as _;
+use node_tracer_tests::stage::{self, Need, in_path};
 use node_tracer_tests::wait;
 use serde_json::{Value, json};
 
@@ -173,12 +174,29 @@ pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
         brought => brought?,
     };
     let mut suites = suites.to_vec();
+    // Its programs are in no distribution.
+    let lacked = stage::missing(&[Need::KubeAssets]);
+    if asked.all && arch == Arch::HOST && !lacked.is_empty() {
+        remarks.push(format!("suite cluster: not run: {}", lacked.join("; ")));
+    }
+    if asked.all && !lacked.is_empty() {
+        suites.retain(|suite| *suite != Suite::Cluster);
+    }
+    println!("── vm: build");
+    let programs = Programs::build(arch, &suites)?;
+    let start = Start {
+        programs: &programs,
+        tools: &tools,
+        cache: &cache,
+        asked,
+    };
     let mut disk = None;
     if suites.iter().any(|suite| suite.has_disk()) {
         if asked.fetch {
             disk::forget(&cache);
         }
-        match disk::bring(arch, &cache, archive) {
+        let set_up = |disk: &Path| start.set_up(guests.first().context("no kernel")?, disk);
+        match disk::bring(arch, &cache, archive, set_up) {
             Ok(path) => disk = Some(path),
             Err(_) if wait::interrupted() => anyhow::bail!("interrupted"),
             Err(error) => {
@@ -189,8 +207,6 @@ pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    println!("── vm: build");
-    let programs = Programs::build(arch)?;
     if asked.no_run {
         return Ok(ExitCode::SUCCESS);
     }
@@ -206,11 +222,8 @@ pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
             let whole = asked.tests.is_empty();
             let mut guests = Guests {
                 kernel: &kernel,
-                programs: &programs,
-                tools: &tools,
+                start: &start,
                 disk: disk.as_deref().filter(|_| suite.has_disk()),
-                asked,
-                cache: &cache,
                 table: &mut table,
                 reports: Reports::create(&cache, &kernel, *suite, whole)?,
                 remarks: &mut remarks,
@@ -240,14 +253,64 @@ pub(crate) fn run(asked: &Vm) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// What every guest is started with.
+struct Start<'a> {
+    programs: &'a Programs,
+    tools: &'a Tools,
+    cache: &'a Path,
+    asked: &'a Vm,
+}
+
+impl Start<'_> {
+    /// Runs a guest to its end, and hands on what it reports. The modules of
+    /// its suite that its kernel does not have, and how it ended.
+    fn guest(
+        &self,
+        kernel: &Kernel,
+        boot: &Boot,
+        (disk, keep): (Option<&Path>, bool),
+        each: impl FnMut(Value),
+    ) -> anyhow::Result<(Vec<&'static str>, GuestEnd)> {
+        let modules = modules::of(kernel, &boot.suite.modules())?;
+        let folder = self.cache.join(kernel.name);
+        let archive = folder.join("initramfs");
+        programs::pack(self.programs, self.tools, &modules, boot.suite)?.write(&archive)?;
+        let console = folder.join("console.log");
+        println!("vm: {} {}", boot.suite.name(), boot.append);
+        let files = Files {
+            initramfs: &archive,
+            disk,
+            keep,
+            console: &console,
+        };
+        let (kvm, tests) = (self.asked.kvm, &self.asked.tests);
+        let command = qemu::command(kernel, boot, kvm, &files, tests);
+        Ok((modules.missing, qemu::run(command, &console, each)?))
+    }
+
+    /// Has a guest set up the packages of a disk.
+    fn set_up(&self, kernel: &Kernel, disk: &Path) -> anyhow::Result<()> {
+        let boot = Boot {
+            suite: Suite::Node,
+            append: "nt.set-up=packages",
+        };
+        let mut said = Vec::new();
+        let each = |report: Value| said.extend(reports::line(&report));
+        match self.guest(kernel, &boot, (Some(disk), true), each)? {
+            (_, GuestEnd::Well) if said.is_empty() => Ok(()),
+            (_, GuestEnd::Well) => anyhow::bail!("set up in a guest: {}", said.join("\n")),
+            (_, GuestEnd::Badly { what, console }) => {
+                anyhow::bail!("set up in a guest: {what}\nthe end of its console:\n{console}")
+            }
+        }
+    }
+}
+
 /// The guests of one suite on one kernel.
 struct Guests<'a> {
     kernel: &'a Kernel,
-    programs: &'a Programs,
-    tools: &'a Tools,
+    start: &'a Start<'a>,
     disk: Option<&'a Path>,
-    asked: &'a Vm,
-    cache: &'a Path,
     table: &'a mut Table,
     reports: Reports,
     /// What is to be said again at the end.
@@ -258,27 +321,16 @@ struct Guests<'a> {
 impl Guests<'_> {
     /// Starts one, and shows what it reports until its end.
     fn boot(&mut self, boot: &Boot) -> anyhow::Result<()> {
-        let modules = modules::of(self.kernel, &boot.suite.modules())?;
-        if !modules.missing.is_empty() {
+        let (start, kernel, disk) = (self.start, self.kernel, self.disk);
+        let (missing, end) =
+            start.guest(kernel, boot, (disk, false), |report| self.take(&report))?;
+        if !missing.is_empty() {
             self.remark(format!(
                 "{}: not in this kernel: {}",
-                self.kernel.release,
-                modules.missing.join(", ")
+                kernel.release,
+                missing.join(", ")
             ));
         }
-        let folder = self.cache.join(self.kernel.name);
-        let archive = folder.join("initramfs");
-        programs::pack(self.programs, self.tools, &modules, boot.suite)?.write(&archive)?;
-        let console = folder.join("console.log");
-        println!("vm: {} {}", boot.suite.name(), boot.append);
-        let files = Files {
-            initramfs: &archive,
-            disk: self.disk,
-            console: &console,
-        };
-        let (kvm, tests) = (self.asked.kvm, &self.asked.tests);
-        let command = qemu::command(self.kernel, boot, kvm, &files, tests);
-        let end = qemu::run(command, &console, |report| self.take(&report))?;
         if let GuestEnd::Badly { what, console } = end {
             println!("the end of its console:\n{console}");
             self.failed(boot, &what);

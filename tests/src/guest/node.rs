@@ -11,11 +11,13 @@
 //! | [`commands`] | laws about what scan, explain and check answer meanwhile |
 //! | [`output`] | what the service has written |
 //! | [`daemonset`] | a suite of its own: the tracer in a pod |
+//! | [`cluster`] | another: the integration tests that need API server and kubelet |
 //!
 //! The laws are a story and come in its order. After one that a later one
 //! rests on has failed, the rest is skipped.
 
 pub(super) mod boot;
+pub(super) mod cluster;
 mod commands;
 pub(super) mod daemonset;
 mod incident;

@@ -77,11 +77,14 @@ impl Part {
         }
     }
 
-    /// The last lines of its log.
+    /// The last lines of its log, without the stacks of a program that gave up.
     pub(super) fn words(&self) -> String {
         let log = fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
-        let lines: Vec<&str> = log.lines().collect();
+        let said = log
+            .lines()
+            .take_while(|line| !line.starts_with("goroutine "));
+        let lines: Vec<&str> = said.collect();
         let last = lines[lines.len().saturating_sub(6)..].join("\n    ");
         format!("the last lines of {}:\n    {last}\n", self.name)
     }

@@ -93,6 +93,17 @@ impl Archive {
         Ok(())
     }
 
+    /// Copies of all files of a folder.
+    pub(crate) fn files(&mut self, from: &Path, to: &Path) -> anyhow::Result<()> {
+        for entry in fs::read_dir(from).with_context(|| from.display().to_string())? {
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                self.copy(&entry.path(), &to.join(entry.file_name()))?;
+            }
+        }
+        Ok(())
+    }
+
     /// A program of others, with the libraries that it is linked to.
     pub(crate) fn program(&mut self, tools: &Tools, from: &Path, to: &Path) -> anyhow::Result<()> {
         self.copy(from, to)?;

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use node_tracer_tests::kube::assets::FOLDER;
+use node_tracer_tests::scratch::Scratch;
 
 use super::initramfs::Archive;
 use super::modules::Modules;
@@ -17,24 +19,33 @@ pub(crate) struct Programs {
     arch: Arch,
     tracer: PathBuf,
     guest: PathBuf,
+    /// The integration tests, where a suite runs them.
+    integration: Option<PathBuf>,
 }
 
 impl Programs {
-    /// Builds both. A tracer that `NODE_TRACER_BIN` names, a released one say,
+    /// Builds what these suites need. A tracer that `NODE_TRACER_BIN` names, a released one say,
     /// is taken as it is; the guests have no C library for it.
-    pub(crate) fn build(arch: Arch) -> anyhow::Result<Self> {
-        let args = |package: &'static str, name: &'static str| {
-            let profile = ["--profile", "guest", "--target", arch.target()];
-            [&profile[..], &["--package", package, "--bin", name]].concat()
+    pub(crate) fn build(arch: Arch, suites: &[Suite]) -> anyhow::Result<Self> {
+        let profile = ["--profile", "guest", "--target", arch.target(), "--package"];
+        let program = |package, name| [&profile[..], &[package, "--bin", name]].concat();
+        let (guest, tests) = ("node-tracer-guest", "integration");
+        let integration = || {
+            let args = [&profile[..], &["node-tracer-tests", "--test", tests]].concat();
+            cargo::build_tests(&args, tests)
         };
-        let guest = "node-tracer-guest";
+        let is_wanted = suites.contains(&Suite::Cluster);
         Ok(Self {
             arch,
-            tracer: cargo::build_tracer(&args("node-tracer", "node-tracer"))?,
-            guest: cargo::build(&args("node-tracer-tests", guest), guest)?,
+            tracer: cargo::build_tracer(&program("node-tracer", "node-tracer"))?,
+            guest: cargo::build(&program("node-tracer-tests", guest), guest)?,
+            integration: is_wanted.then(integration).transpose()?,
         })
     }
 }
+
+/// What the guest puts on its disk.
+const NODE: &str = "/node";
 
 /// The guest's file system.
 pub(crate) fn pack(
@@ -55,8 +66,21 @@ pub(crate) fn pack(
         archive.file(Path::new(&path), 0o644, &module.content);
     }
     if suite.has_disk() {
+        let node = Path::new(NODE);
         let package = dist::debian_package(&programs.tracer, programs.arch)?;
-        archive.file(Path::new("/node-tracer.deb"), 0o644, &package);
+        archive.file(&node.join("node-tracer.deb"), 0o644, &package);
+        if let Some(tests) = programs
+            .integration
+            .as_ref()
+            .filter(|_| suite == Suite::Cluster)
+        {
+            archive.copy(tests, &node.join("integration"))?;
+            let packages = Scratch::create()?;
+            dist::pack_into(&programs.tracer, packages.path()).context("the packages")?;
+            archive.files(packages.path(), &node.join("packages"))?;
+            let kube = std::env::var_os(FOLDER).with_context(|| format!("{FOLDER} is not set"))?;
+            archive.files(Path::new(&kube), &node.join("kube"))?;
+        }
         return Ok(archive);
     }
     for (name, package) in [("ip", "iproute2"), ("busybox", "busybox-static")] {

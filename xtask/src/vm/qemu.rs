@@ -74,8 +74,9 @@ fn serial(arch: Arch) -> &'static str {
 #[derive(Debug)]
 pub(crate) struct Files<'a> {
     pub(crate) initramfs: &'a Path,
-    /// What it changes there is thrown away.
     pub(crate) disk: Option<&'a Path>,
+    /// Whether what it changes there stays.
+    pub(crate) keep: bool,
     pub(crate) console: &'a Path,
 }
 
@@ -98,14 +99,15 @@ pub(crate) fn command(
     if let Some(disk) = files.disk {
         append.push_str(" nt.disk=/dev/vda");
         command.arg("-drive").arg(format!(
-            "file={},format=raw,if=virtio,snapshot=on",
+            "file={},format=raw,if=virtio,cache=unsafe,snapshot={}",
             // A comma ends an option's value; two are one of the value's.
-            disk.display().to_string().replace(',', ",,")
+            disk.display().to_string().replace(',', ",,"),
+            if files.keep { "off" } else { "on" },
         ));
     }
     command
         .args(machine(kernel.arch, kvm))
-        .args(["-smp", "1", "-m"])
+        .args(["-smp", &boot.suite.processors().to_string(), "-m"])
         .arg(boot.suite.memory().to_string())
         .args(["-nodefaults", "-display", "none", "-no-reboot"])
         .args(["-serial", &format!("file:{}", files.console.display())])

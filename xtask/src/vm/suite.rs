@@ -27,6 +27,8 @@ pub(crate) enum Suite {
     Node,
     /// The same with the tracer in a pod, as the DaemonSet runs it
     Daemonset,
+    /// The integration tests with API server and kubelet, on cgroup v2 alone
+    Cluster,
 }
 
 /// One start of a guest.
@@ -39,7 +41,13 @@ pub(crate) struct Boot {
 }
 
 impl Suite {
-    pub(crate) const ALL: [Self; 4] = [Self::Matrix, Self::Node, Self::Daemonset, Self::Privileges];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Matrix,
+        Self::Node,
+        Self::Daemonset,
+        Self::Cluster,
+        Self::Privileges,
+    ];
 
     /// As the guest is told.
     pub(crate) fn name(self) -> &'static str {
@@ -48,6 +56,7 @@ impl Suite {
             Self::Privileges => "privileges",
             Self::Node => "node",
             Self::Daemonset => "daemonset",
+            Self::Cluster => "cluster",
         }
     }
 
@@ -56,13 +65,13 @@ impl Suite {
     pub(crate) fn is_for(self, kernel: &str) -> bool {
         match self {
             Self::Matrix | Self::Privileges => true,
-            Self::Node | Self::Daemonset => kernel != "5.10",
+            Self::Node | Self::Daemonset | Self::Cluster => kernel != "5.10",
         }
     }
 
     /// Whether its guests go on from a disk with a whole system.
     pub(crate) fn has_disk(self) -> bool {
-        matches!(self, Self::Node | Self::Daemonset)
+        matches!(self, Self::Node | Self::Daemonset | Self::Cluster)
     }
 
     /// Memory of a guest, in MiB.
@@ -70,6 +79,15 @@ impl Suite {
         match self {
             Self::Matrix | Self::Privileges => 1536,
             Self::Node | Self::Daemonset => 2048,
+            Self::Cluster => 6144,
+        }
+    }
+
+    /// Processors of a guest.
+    pub(crate) fn processors(self) -> u32 {
+        match self {
+            Self::Matrix | Self::Privileges | Self::Node | Self::Daemonset => 1,
+            Self::Cluster => 2,
         }
     }
 
@@ -77,7 +95,7 @@ impl Suite {
     pub(crate) fn modules(self) -> Vec<&'static str> {
         let own: &[&str] = match self {
             Self::Matrix | Self::Privileges => &[],
-            Self::Node | Self::Daemonset => &["virtio_pci", "virtio_blk"],
+            Self::Node | Self::Daemonset | Self::Cluster => &["virtio_pci", "virtio_blk"],
         };
         [&MODULES, own].concat()
     }
@@ -85,7 +103,7 @@ impl Suite {
     /// All that it takes.
     pub(crate) fn boots(self) -> Vec<Boot> {
         let appends: &[&str] = match self {
-            Self::Matrix | Self::Node | Self::Daemonset => &[""],
+            Self::Matrix | Self::Node | Self::Daemonset | Self::Cluster => &[""],
             Self::Privileges => &["", "lockdown=integrity", "lockdown=confidentiality"],
         };
         let boots = appends.iter().map(|append| Boot {

@@ -18,7 +18,7 @@ use anyhow::Context as _;
 use serde_json::json;
 
 use super::super::report::Host;
-use super::{PACKAGE, PODS, SECRET};
+use super::{FOLDER, PODS, SECRET, cluster};
 use crate::containerd::{Generation, Subnet};
 use crate::syscall::mount;
 use crate::wait;
@@ -27,10 +27,12 @@ use crate::wait;
 const ROOT: &str = "/disk";
 /// What is mounted already, and goes on with the node.
 const MOVED: [&str; 3] = ["dev", "proc", "sys"];
-/// (in the initramfs, on the node)
-const COPIED: [(&str, &str); 2] = [
+/// (in the initramfs, on the node): files, or folders with files.
+const COPIED: [(&str, &str); 4] = [
     ("/init", "usr/local/bin/node-tracer-guest"),
-    ("/node-tracer.deb", PACKAGE),
+    ("/node", FOLDER),
+    ("/node/kube", cluster::KUBE),
+    ("/node/packages", cluster::PACKAGES),
 ];
 const TESTS: &str = include_str!("files/nt-tests.service");
 /// (path, content) of what is always the same.
@@ -98,9 +100,11 @@ pub(in crate::guest) fn set_up(disk: &Path, host: &mut Host) -> anyhow::Result<(
         let log = fs::read_to_string("/debootstrap/debootstrap.log").unwrap_or_default();
         anyhow::bail!("debootstrap: {status}\n{log}");
     }
-    for package in fs::read_dir("/var/cache/apt/archives")?.flatten() {
-        if package.path().extension().is_some_and(|end| end == "deb") {
-            fs::remove_file(package.path())?;
+    for folder in ["/var/cache/apt/archives", "/var/lib/apt/lists"] {
+        for entry in fs::read_dir(folder).context(folder)?.flatten() {
+            if entry.path().is_file() {
+                fs::remove_file(entry.path())?;
+            }
         }
     }
     // The machine is gone as soon as the host is told of the end.
@@ -138,10 +142,7 @@ fn furnish(root: &Path, suite: &str, tests: &[String]) -> anyhow::Result<()> {
             .with_context(|| path.display().to_string())
     };
     for (from, to) in COPIED {
-        let to = root.join(to.trim_start_matches('/'));
-        fs::create_dir_all(to.parent().unwrap_or(root))?;
-        fs::copy(from, &to).with_context(|| to.display().to_string())?;
-        fs::set_permissions(&to, fs::Permissions::from_mode(0o755))?;
+        copy(Path::new(from), &root.join(to.trim_start_matches('/')))?;
     }
     for (path, content) in FILES {
         write(path, content)?;
@@ -166,6 +167,22 @@ fn furnish(root: &Path, suite: &str, tests: &[String]) -> anyhow::Result<()> {
     }
     for name in MASKED {
         link(Path::new("/dev/null"), &units.join(name))?;
+    }
+    Ok(())
+}
+
+/// A file, or the files of a folder. What is not there need not be copied.
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let what = || format!("{} to {}", from.display(), to.display());
+    if from.is_file() {
+        fs::create_dir_all(to.parent().unwrap_or(to))?;
+        fs::copy(from, to).with_context(what)?;
+        return fs::set_permissions(to, fs::Permissions::from_mode(0o755)).with_context(what);
+    }
+    for entry in fs::read_dir(from).into_iter().flatten().flatten() {
+        if entry.path().is_file() {
+            copy(&entry.path(), &to.join(entry.file_name()))?;
+        }
     }
     Ok(())
 }

@@ -234,21 +234,18 @@ pub(super) fn conflict(stage: &mut Stage) -> anyhow::Result<()> {
     let (old_inode, address) = (facts.old.netns_inode, facts.address.clone());
     let duplicate = stage.output.finding("duplicate-address", SOON, |finding| {
         // The pod's name is known a moment after its namespace is.
-        finding["title"]
-            .as_str()
-            .is_some_and(|title| title.contains(&name))
+        names_address(finding, &address) && finding.to_string().contains(&name)
     })?;
-    let title = duplicate["title"].as_str().unwrap_or_default();
+    let text = duplicate.to_string();
     ensure!(
         duplicate["severity"] == "critical"
-            && names_address(&duplicate, &address)
             && [old_inode, inode]
                 .iter()
-                .all(|inode| title.contains(&inode.to_string())),
+                .all(|inode| text.contains(&inode.to_string())),
         "{address} is in {old_inode} and {inode}: {duplicate}"
     );
-    let holders = ghost["title"].as_str().unwrap_or_default();
-    ensure!(holders.contains(&name), "who has been given it: {holders}");
+    let who = ghost.to_string();
+    ensure!(who.contains(&name), "who has been given it: {who}");
     Ok(())
 }
 

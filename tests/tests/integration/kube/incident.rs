@@ -1,6 +1,7 @@
 //! The incident itself: what comes from the API, and whose pod it was.
 
 use node_tracer_tests::test;
+use node_tracer_tests::wait;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -175,7 +176,7 @@ fn explain(kube: &Kube, args: &[&str], word: &str) -> anyhow::Result<SnapshotRun
     let mut took = Vec::new();
     for _ in 0..3 {
         let look = snapshot_run::run(&mut line(kube, "explain", &args)?)?;
-        if look.elapsed < LIMIT {
+        if look.elapsed < wait::here(LIMIT) {
             return Ok(look);
         }
         took.push(look.elapsed);
