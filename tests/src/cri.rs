@@ -109,7 +109,7 @@ impl PodConfig {
         NamespaceOption {
             network: if self.host_network { NODE } else { 0 },
             pid: if self.host_pid { NODE } else { CONTAINER },
-            ipc: 0,
+            ..NamespaceOption::default()
         }
     }
 

@@ -170,7 +170,11 @@ fn can_be_pasted(line: &str, lacking: &[&str]) -> bool {
 /// Pastes a line, and looks whether it did what it says and nothing beside that.
 fn try_out(line: &str, run: &dyn Fn(&str) -> anyhow::Result<Pasted>) -> anyhow::Result<Pasted> {
     let command = line.split("    # ").next().unwrap_or(line);
-    let words: Vec<&str> = command.split(' ').collect();
+    let mut words: Vec<&str> = command.split(' ').collect();
+    // What it does is the same on each socket.
+    if words.starts_with(&["crictl", "-r"]) {
+        words.drain(1..3);
+    }
     let (way, words) = match words.as_slice() {
         ["nsenter", way, words @ ..] => (format!("nsenter {way} "), words),
         words => (String::new(), words),
@@ -253,9 +257,13 @@ pub(crate) fn paste_all(file: &str) -> anyhow::Result<()> {
 
 /// The stand-in for `crictl`: fails as that does, and prints what that prints.
 pub(crate) fn crictl(args: &[String]) -> anyhow::Result<()> {
-    let cri = Cri::connect(Path::new(SOCKET))?;
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    match words.as_slice() {
+    let (socket, words) = match words.as_slice() {
+        ["-r", endpoint, words @ ..] => (endpoint.trim_start_matches("unix://"), words),
+        words => (SOCKET, words),
+    };
+    let cri = Cri::connect(Path::new(socket))?;
+    match words {
         ["stopp", id] => {
             ensure!(
                 cri.stop_sandbox(id, LIMIT)?,

@@ -24,9 +24,10 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use crate::cri::message::{
-    Container, ContainerMetadata, Empty, ListContainersResponse, ListPodSandboxResponse, Network,
-    PodIp, PodSandbox, PodSandboxMetadata, PodSandboxStatus, PodSandboxStatusResponse,
-    StatusRequest,
+    Container, ContainerMetadata, Empty, Id, LinuxPodSandboxStatus, ListContainersResponse,
+    ListPodSandboxResponse, NamespaceOption, Namespaces, Network, PodIp, PodSandbox,
+    PodSandboxMetadata, PodSandboxStatus, PodSandboxStatusResponse, StatusRequest, UserNamespace,
+    VersionResponse,
 };
 use crate::netns::Netns;
 use crate::{helper, wait};
@@ -59,11 +60,35 @@ pub struct Sandbox {
     pub age: Duration,
     /// Its running containers: ID and name.
     pub containers: Vec<(String, String)>,
+    /// The runtime's own part of its status, word for word; made as containerd
+    /// makes it if there is none.
+    pub info: Option<String>,
+    /// The list has it, and its status is an error, as with cri-dockerd where Docker
+    /// has lost the container.
+    pub lost: bool,
+}
+
+/// What one runtime answers otherwise than another.
+#[derive(Clone, Debug)]
+pub struct Product {
+    pub version: VersionResponse,
+    /// Status and message of gRPC for a sandbox that is not there.
+    pub absent: (u16, String),
+}
+
+impl Default for Product {
+    fn default() -> Self {
+        Self {
+            version: VersionResponse::default(),
+            absent: (5, String::from("not found")),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
 struct Script {
     mood: Mood,
+    product: Product,
     sandboxes: BTreeMap<String, Sandbox>,
 }
 
@@ -126,6 +151,11 @@ impl ScriptedCri {
 
     pub fn remove(&self, id: &str) {
         lock(&self.script).sandboxes.remove(id);
+    }
+
+    /// Answers as this runtime from now on.
+    pub fn play(&self, product: Product) {
+        lock(&self.script).product = product;
     }
 
     /// Answers so from now on.
@@ -219,6 +249,7 @@ async fn respond(
     }
     let body = body.as_deref().unwrap_or_default();
     let answer = answer(&method, body, &mut lock(&script));
+    let mut trailers = HeaderMap::new();
     let (status, mut frame) = match answer {
         Some(message) => {
             let length = u32::try_from(message.len()).unwrap_or_default();
@@ -227,9 +258,14 @@ async fn respond(
             frame.extend(message);
             (0, frame)
         }
-        None => (5, Vec::new()),
+        None => {
+            let (status, message) = lock(&script).product.absent.clone();
+            if let Ok(message) = HeaderValue::try_from(message) {
+                trailers.insert("grpc-message", message);
+            }
+            (status, Vec::new())
+        }
     };
-    let mut trailers = HeaderMap::new();
     trailers.insert("grpc-status", HeaderValue::from(status));
     let body = Full::new(Bytes::from(std::mem::take(&mut frame)));
     let body = body.with_trailers(async move { Some(Ok(trailers)) });
@@ -239,7 +275,17 @@ async fn respond(
     Ok(response)
 }
 
-/// The message, or `None` for "not found".
+/// What the tracer has no use for, and is sent by runtimes of today or of later.
+const HANDLER: &str = "runc";
+const FUTURE: &str = "a field of a later version";
+
+fn nanoseconds(time: SystemTime) -> i64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).ok();
+    let since = since.and_then(|since| since.as_nanos().try_into().ok());
+    since.unwrap_or_default()
+}
+
+/// The message, or `None` if what was asked for is not there.
 fn answer(method: &str, body: &[u8], script: &mut Script) -> Option<Vec<u8>> {
     if let "StopPodSandbox" | "RemovePodSandbox" = method {
         let asked = StatusRequest::decode(body.get(5..)?).ok()?;
@@ -256,19 +302,24 @@ fn answer(method: &str, body: &[u8], script: &mut Script) -> Option<Vec<u8>> {
         Mood::Well | Mood::InPart | Mood::Silent => &script.sandboxes,
     };
     match method {
+        "Version" => Some(script.product.version.encode_to_vec()),
         "ListPodSandbox" => {
             let items = all.iter().map(|(id, sandbox)| PodSandbox {
                 id: id.clone(),
                 metadata: Some(sandbox.metadata()),
                 state: sandbox.state(),
                 created_at: sandbox.created_at(),
+                labels: sandbox.labels(),
+                runtime_handler: HANDLER.to_owned(),
+                future: FUTURE.to_owned(),
             });
             let items = items.collect();
             Some(ListPodSandboxResponse { items }.encode_to_vec())
         }
         "PodSandboxStatus" => {
             let asked = StatusRequest::decode(body.get(5..)?).ok()?;
-            let sandbox = all.iter().find(|(id, _)| id.starts_with(&asked.id))?.1;
+            let mut described = all.iter().filter(|(_, sandbox)| !sandbox.lost);
+            let (_, sandbox) = described.find(|(id, _)| id.starts_with(&asked.id))?;
             let mut addresses = sandbox.addresses.iter().map(ToString::to_string);
             let network = Network {
                 ip: addresses.next().unwrap_or_default(),
@@ -278,11 +329,22 @@ fn answer(method: &str, body: &[u8], script: &mut Script) -> Option<Vec<u8>> {
                 metadata: Some(sandbox.metadata()),
                 id: asked.id,
                 state: sandbox.state(),
+                created_at: sandbox.created_at(),
                 network: Some(network),
+                linux: Some(sandbox.linux()),
+                labels: sandbox.labels(),
+                runtime_handler: HANDLER.to_owned(),
+                future: FUTURE.to_owned(),
             };
-            let status = Some(status);
-            let info = sandbox.info();
-            Some(PodSandboxStatusResponse { status, info }.encode_to_vec())
+            let ids = sandbox.containers.iter();
+            let answer = PodSandboxStatusResponse {
+                status: Some(status),
+                info: sandbox.info(),
+                containers_statuses: ids.map(|(id, _)| Id { id: id.clone() }).collect(),
+                timestamp: nanoseconds(SystemTime::now()),
+                future: FUTURE.to_owned(),
+            };
+            Some(answer.encode_to_vec())
         }
         "ListContainers" if script.mood == Mood::InPart => None,
         "ListContainers" => {
@@ -293,6 +355,8 @@ fn answer(method: &str, body: &[u8], script: &mut Script) -> Option<Vec<u8>> {
                     pod_sandbox_id: id.clone(),
                     metadata: Some(ContainerMetadata { name: name.clone() }),
                     state: RUNNING,
+                    image_id: format!("sha256:{own}"),
+                    future: FUTURE.to_owned(),
                 })
             });
             let containers = containers.collect();
@@ -318,17 +382,40 @@ impl Sandbox {
 
     /// Nanoseconds since 1970; 0 if it is not told.
     fn created_at(&self) -> i64 {
-        let made = SystemTime::now() - self.age;
-        let since = made.duration_since(SystemTime::UNIX_EPOCH);
-        let told = !self.age.is_zero();
-        let nanoseconds = since
-            .ok()
-            .and_then(|since| since.as_nanos().try_into().ok());
-        nanoseconds.filter(|_| told).unwrap_or_default()
+        match self.age.is_zero() {
+            true => 0,
+            false => nanoseconds(SystemTime::now() - self.age),
+        }
     }
 
-    /// The runtime's own part, as containerd writes it.
+    /// The kubelet's labels.
+    fn labels(&self) -> HashMap<String, String> {
+        let labels = [
+            ("io.kubernetes.pod.name", &self.name),
+            ("io.kubernetes.pod.namespace", &self.namespace),
+            ("io.kubernetes.pod.uid", &self.uid),
+        ];
+        HashMap::from(labels.map(|(key, value)| (key.to_owned(), value.clone())))
+    }
+
+    fn linux(&self) -> LinuxPodSandboxStatus {
+        const NODE: i32 = 2;
+        let options = NamespaceOption {
+            network: if self.host_network { NODE } else { 0 },
+            userns_options: Some(UserNamespace { mode: NODE }),
+            ..NamespaceOption::default()
+        };
+        let options = Some(options);
+        LinuxPodSandboxStatus {
+            namespaces: Some(Namespaces { options }),
+        }
+    }
+
+    /// The runtime's own part, as containerd writes it unless it is given.
     fn info(&self) -> HashMap<String, String> {
+        if let Some(info) = &self.info {
+            return HashMap::from([(String::from("info"), info.clone())]);
+        }
         let network = match (&self.netns, self.host_network) {
             (_, true) => json!([{ "type": "pid" }]),
             (Some(path), false) => json!([{ "type": "pid" }, { "type": "network", "path": path }]),

@@ -26,6 +26,15 @@ pub(crate) struct NamespaceOption {
     pub(crate) pid: i32,
     #[prost(int32, tag = "3")]
     pub(crate) ipc: i32,
+    #[prost(message, optional, tag = "5")]
+    pub(crate) userns_options: Option<UserNamespace>,
+}
+
+/// How a sandbox's users are mapped (0: as those of the pod).
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct UserNamespace {
+    #[prost(int32, tag = "1")]
+    pub(crate) mode: i32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -71,6 +80,17 @@ pub(crate) struct Id {
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Empty {}
 
+/// A runtime's name and version.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct VersionResponse {
+    #[prost(string, tag = "2")]
+    pub runtime_name: String,
+    #[prost(string, tag = "3")]
+    pub runtime_version: String,
+    #[prost(string, tag = "4")]
+    pub runtime_api_version: String,
+}
+
 /// Asks for a sandbox's or a container's status.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct StatusRequest {
@@ -102,8 +122,32 @@ pub(crate) struct PodSandboxStatus {
     pub(crate) metadata: Option<PodSandboxMetadata>,
     #[prost(int32, tag = "3")]
     pub(crate) state: i32,
+    /// Nanoseconds since 1970.
+    #[prost(int64, tag = "4")]
+    pub(crate) created_at: i64,
     #[prost(message, optional, tag = "5")]
     pub(crate) network: Option<Network>,
+    #[prost(message, optional, tag = "6")]
+    pub(crate) linux: Option<LinuxPodSandboxStatus>,
+    #[prost(map = "string, string", tag = "7")]
+    pub(crate) labels: HashMap<String, String>,
+    #[prost(string, tag = "9")]
+    pub(crate) runtime_handler: String,
+    /// A field that no version has yet.
+    #[prost(string, tag = "1000")]
+    pub(crate) future: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct LinuxPodSandboxStatus {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) namespaces: Option<Namespaces>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Namespaces {
+    #[prost(message, optional, tag = "2")]
+    pub(crate) options: Option<NamespaceOption>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -112,6 +156,15 @@ pub(crate) struct PodSandboxStatusResponse {
     pub(crate) status: Option<PodSandboxStatus>,
     #[prost(map = "string, string", tag = "2")]
     pub(crate) info: HashMap<String, String>,
+    /// Of each container the ID alone.
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) containers_statuses: Vec<Id>,
+    /// Nanoseconds since 1970.
+    #[prost(int64, tag = "4")]
+    pub(crate) timestamp: i64,
+    /// A field that no version has yet.
+    #[prost(string, tag = "1000")]
+    pub(crate) future: String,
 }
 
 /// A line of the list of sandboxes.
@@ -127,6 +180,13 @@ pub struct PodSandbox {
     /// Nanoseconds since 1970.
     #[prost(int64, tag = "4")]
     pub created_at: i64,
+    #[prost(map = "string, string", tag = "5")]
+    pub labels: HashMap<String, String>,
+    #[prost(string, tag = "7")]
+    pub runtime_handler: String,
+    /// A field that no version has yet.
+    #[prost(string, tag = "1000")]
+    pub future: String,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -153,6 +213,11 @@ pub(crate) struct Container {
     /// 1: running.
     #[prost(int32, tag = "6")]
     pub(crate) state: i32,
+    #[prost(string, tag = "10")]
+    pub(crate) image_id: String,
+    /// A field that no version has yet.
+    #[prost(string, tag = "1000")]
+    pub(crate) future: String,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

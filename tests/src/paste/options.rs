@@ -15,7 +15,10 @@ const ABSENT: [(&str, &str); 8] = [
         "calicoctl",
         "create delete get ipam -f -n -o --show-problem-ips --ip",
     ),
-    ("crictl", "info pods ps pull rmi rmp stopp --id -a --prune"),
+    (
+        "crictl",
+        "info pods ps pull rmi rmp stopp --id -a --prune -r",
+    ),
     ("dmsetup", "info resume"),
     ("iostat", "-x"),
     ("rpcinfo", "-p"),
@@ -95,7 +98,7 @@ fn misused(words: &[String]) -> Option<String> {
     }
     // An option before the command has its value behind it.
     let own = match words {
-        ["-n", _, rest @ ..] => rest,
+        ["-n" | "-r", _, rest @ ..] => rest,
         words => words,
     };
     let count = match *program {

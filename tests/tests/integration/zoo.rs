@@ -9,7 +9,8 @@
 //! warning or above; [`sick`] ones by what is missing, and by any such finding
 //! of a rule that they do not name. Every recorded look is played again with
 //! each of its sources missing. [`histories`] are recordings of a trace, and
-//! [`traced`] are nodes on which one runs, and [`logs`] are texts.
+//! [`traced`] are nodes on which one runs, and [`logs`] are texts. [`runtimes`]
+//! are nodes as each container runtime leaves and describes them.
 //!
 //! All rows run; those that fail are told with what was expected and what came.
 //! `NODE_TRACER_ZOO=PART-OF-A-NAME` runs some, with all that the tool says and,
@@ -21,6 +22,7 @@ mod histories;
 mod logs;
 mod node;
 mod recording;
+mod runtimes;
 mod sick;
 mod situation;
 mod tables;

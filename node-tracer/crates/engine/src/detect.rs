@@ -35,7 +35,7 @@ pub mod trapped_device;
 pub mod unreserved_address;
 
 use self::facts::command::{
-    Command, cordon, inside, logged_of, of_its_pods, remove_sandbox, repair, uncordon,
+    Command, cordon, crictl, inside, logged_of, of_its_pods, remove_sandbox, repair, uncordon,
 };
 use self::facts::common::{
     evidence, fd_label, few, fitting, has, held_since, is, is_dated, joined, kubectl_words, named,

@@ -24,7 +24,7 @@ use node_tracer_tests::tracer;
 use serde_json::{Value, json};
 
 use super::expect::Expect;
-use super::recording::{EARLIER, container, host_end, ips, store_of};
+use super::recording::{EARLIER, container, host_end, ips, mac, store_of};
 use super::situation::{Api, Device, InCri, Listed, Pod, Situation, Source, Task, digits};
 
 /// What comes first on every node: a root, mounts, the API server's files.
@@ -167,7 +167,8 @@ impl Script {
             (Some((end, bridge)), _) => {
                 let end = host_end(end, owner, name);
                 self.line(&format!(
-                    "ip link add {end} type veth peer name {name}{peer}"
+                    "ip link add {end} type veth peer name {name} address {}{peer}",
+                    mac(&format!("{owner} {name}"))
                 ));
                 let master = bridge.map(|bridge| format!("master {bridge}"));
                 self.line(&format!(
@@ -267,7 +268,7 @@ impl Script {
     }
 }
 
-fn cgroup_of(pod: &Pod, task: &Task) -> String {
+pub(super) fn cgroup_of(pod: &Pod, task: &Task) -> String {
     let id = match task.comm {
         "pause" => pod.sandbox.clone(),
         _ => container(pod),
@@ -474,6 +475,14 @@ fn files(situation: &Situation, scratch: &Scratch) -> anyhow::Result<()> {
                     .iter()
                     .map(|ip| json!({ "address": format!("{ip}/24"), "interface": 0 }))
                     .collect();
+                let end = device.host_end.as_ref();
+                let end = end.map(|(end, _)| host_end(end, &pod.sandbox, &device.name));
+                let end = end.map(|end| json!({ "name": end }));
+                let inside = json!({
+                    "name": device.cni_name(), "sandbox": pod.mount,
+                    "mac": mac(&format!("{} {}", pod.sandbox, device.name)),
+                });
+                let interfaces: Vec<Value> = [inside].into_iter().chain(end).collect();
                 let cached = json!({
                     "kind": "cniCacheV1", "containerId": pod.sandbox, "ifName": device.cni_name(),
                     "networkName": name, "netns": pod.mount,
@@ -483,7 +492,7 @@ fn files(situation: &Situation, scratch: &Scratch) -> anyhow::Result<()> {
                     ],
                     "result": {
                         "cniVersion": "1.0.0",
-                        "interfaces": [{ "name": device.cni_name(), "sandbox": pod.mount }],
+                        "interfaces": interfaces,
                         "ips": addresses,
                     },
                 });
@@ -543,6 +552,8 @@ fn runtime(situation: &Situation, scratch: &Scratch) -> anyhow::Result<Option<Sc
         return Ok(None);
     }
     let cri = ScriptedCri::start(&scratch.path().join("cri.sock"))?;
+    let runtime = situation.runtime.as_ref();
+    runtime.into_iter().for_each(|runtime| runtime.play(&cri));
     for pod in situation
         .pods
         .iter()
@@ -556,10 +567,12 @@ fn runtime(situation: &Situation, scratch: &Scratch) -> anyhow::Result<Option<Sc
                 uid: pod.uid.clone(),
                 ready: pod.in_cri == InCri::Ready,
                 addresses: pod.ips.clone(),
-                netns: pod.mount.clone(),
+                netns: pod.mount.clone().filter(|_| runtime.is_none()),
                 host_network: pod.host_network,
                 age: Duration::from_secs(1),
                 containers: containers(pod),
+                info: runtime.and_then(|runtime| runtime.info(pod)),
+                lost: false,
             },
         );
     }
@@ -695,11 +708,14 @@ impl Node<'_> {
     /// The tool's options; what they need is written, or done by the script.
     fn options(&self, text: &mut String) -> anyhow::Result<String> {
         let situation = self.situation;
-        let endpoint = match self.cri {
-            Some(_) => "unix:///run/zoo/cri.sock",
-            None => "none",
+        let mut options = match (&self.cri, &situation.runtime) {
+            (Some(_), Some(runtime)) => {
+                text.push_str(&runtime.shell(situation, self.scratch.path())?);
+                String::new()
+            }
+            (Some(_), None) => String::from(" --cri unix:///run/zoo/cri.sock"),
+            (None, _) => String::from(" --cri none"),
         };
-        let mut options = format!(" --cri {endpoint}");
         if self.hang.is_some() || situation.stall.is_some() {
             let threshold = situation.stall.unwrap_or("50ms");
             write!(options, " --stall-threshold {threshold}")?;

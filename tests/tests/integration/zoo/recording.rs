@@ -69,8 +69,8 @@ pub(super) fn host_end(given: &str, owner: &str, device: &str) -> String {
 }
 
 /// The MAC address of a device.
-fn mac(inode: u32, index: u32) -> String {
-    let raw = digits(&format!("{inode} {index}"), 10);
+pub(super) fn mac(of: &str) -> String {
+    let raw = digits(of, 10);
     let pairs: Vec<&str> = (0..5).map(|at| &raw[at * 2..at * 2 + 2]).collect();
     format!("02:{}", pairs.join(":"))
 }
@@ -450,7 +450,7 @@ impl Writer<'_> {
                     "path": format!("{folder}/{name}-{}-{}", pod.sandbox, device.cni_name()),
                     "network": name, "container_id": pod.sandbox, "ifname": device.cni_name(),
                     "netns_path": pod.mount, "netns": self.netns_of(pod),
-                    "mac": mac(inode, at as u32 + 2), "pod": reference(pod),
+                    "mac": mac(&format!("{inode} {}", at + 2)), "pod": reference(pod),
                     "host_devices": self.host_devices((inode, at as u32 + 2)),
                     "ips": ips(pod, device), "written": ago(pod.age),
                 }));
@@ -682,7 +682,7 @@ fn entry(
     hardware: Option<&str>,
 ) -> Value {
     let mut entry = json!({
-        "index": index, "name": device.name, "mac": mac(inode, index), "up": true,
+        "index": index, "name": device.name, "mac": mac(&format!("{inode} {index}")), "up": true,
     });
     let optional = [
         ("kind", json!(device.kind)),

@@ -5,6 +5,7 @@
 use std::net::IpAddr;
 
 use super::expect::{Expect, Finds};
+use super::runtimes::Runtime;
 
 /// A row of the table.
 #[derive(Clone, Debug)]
@@ -18,6 +19,8 @@ pub(super) struct Situation {
     /// Namespaces that are no pod's.
     pub(super) others: Vec<Other>,
     pub(super) network: Network,
+    /// Whose answers, folders and names it has, where that matters.
+    pub(super) runtime: Option<Runtime>,
     pub(super) api: Api,
     /// The node whose pods they are.
     pub(super) list_node: &'static str,
@@ -267,6 +270,7 @@ impl Situation {
             pods: Vec::new(),
             others: Vec::new(),
             network: BRIDGE,
+            runtime: None,
             api: Api::Server,
             list_node: "worker-1",
             list_age: 0,

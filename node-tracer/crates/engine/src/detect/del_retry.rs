@@ -17,7 +17,7 @@ use std::net::IpAddr;
 
 use crate::{
     detect::{
-        Command, View, commented, evidence,
+        View, commented, crictl, evidence,
         facts::{
             calls::{SILENCE, failure, pace, said, short_failure},
             command::is_plain,
@@ -333,7 +333,7 @@ impl<'a> Retried<'a> {
                 logged_of(id),
                 "who runs DEL again, and how often",
             ));
-            let listed = Command::new("crictl pods --id").id(id);
+            let listed = crictl(view.model, "pods --id").id(id);
             advice.push(commented(listed, "whether CRI still has the sandbox"));
         }
         if self.newer(view).is_some() {

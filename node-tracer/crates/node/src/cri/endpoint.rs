@@ -12,11 +12,12 @@ use crate::root::{Found, Root, RootError};
 
 /// Where the runtimes listen unless told otherwise, and those that come with
 /// a Kubernetes distribution.
-const USUAL: [&str; 7] = [
+const USUAL: [&str; 8] = [
     "/run/containerd/containerd.sock",
     "/run/crio/crio.sock",
     "/var/run/cri-dockerd.sock",
     "/run/k3s/containerd/containerd.sock",
+    "/run/k3s/cri-dockerd/cri-dockerd.sock",
     "/run/k0s/containerd.sock",
     "/var/snap/microk8s/common/run/containerd.sock",
     "/run/dockershim.sock",
@@ -331,11 +332,13 @@ mod tests {
             found(&[
                 ("/run/crio/crio.sock", None),
                 ("/run/k3s/containerd/containerd.sock", None),
+                ("/run/k3s/cri-dockerd/cri-dockerd.sock", None),
                 ("/run/containerd/containerd.sock", Some("no socket")),
             ]),
             [
                 "unix:///run/crio/crio.sock",
-                "unix:///run/k3s/containerd/containerd.sock"
+                "unix:///run/k3s/containerd/containerd.sock",
+                "unix:///run/k3s/cri-dockerd/cri-dockerd.sock"
             ]
         );
         assert!(found(&[]).is_empty());

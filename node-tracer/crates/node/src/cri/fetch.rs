@@ -155,6 +155,13 @@ async fn describe(
                 undescribed.remove(&id);
                 sandboxes.remove(&id);
             }
+            // cri-dockerd goes on listing one by the name that it has written down
+            // when Docker has lost the container. There is no more to be told.
+            Ok((id, Err(CallError::Other(CriError::Refused { message, .. }))))
+                if message.contains("No such container") =>
+            {
+                undescribed.remove(&id);
+            }
             Ok((_, Err(CallError::Other(error)))) => {
                 first_error.get_or_insert(error);
             }

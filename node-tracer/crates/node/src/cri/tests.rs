@@ -293,6 +293,20 @@ fn what_is_no_message_is_an_error() {
 }
 
 #[test]
+fn one_that_docker_has_lost_is_listed_and_keeps_no_list_from_being_whole() {
+    let node = Node::new();
+    serve(&node.socket(), |method, request| match method {
+        "PodSandboxStatus" if request.contains(&b'a') => {
+            Reply::Status(2, "Error response from daemon: No such container: a")
+        }
+        _ => healthy(&["a", "b"], method, request),
+    });
+    let listing = node.list(LONG).unwrap();
+    let pids: Vec<_> = listing.sandboxes.iter().map(|each| each.pid).collect();
+    assert_eq!((pids, listing.partial), (vec![None, Some(2)], None));
+}
+
+#[test]
 fn sandboxes_that_are_not_described_in_time_are_listed_without() {
     let node = Node::new();
     serve(&node.socket(), |method, request| match method {

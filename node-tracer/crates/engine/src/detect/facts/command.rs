@@ -12,7 +12,7 @@ use std::{
 
 use crate::{
     detect::{View, short_id, way_in},
-    model::netns::NetnsEntry,
+    model::{Model, netns::NetnsEntry},
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,11 +121,23 @@ pub(in crate::detect) fn inside(entry: &NetnsEntry, command: &Command) -> Option
     Some(Command(format!("nsenter {way} {command}")))
 }
 
+/// `crictl` with the socket of the runtime that has told its sandboxes, unless
+/// that is the one which crictl asks first. Of several nobody says whose a
+/// sandbox is.
+pub(in crate::detect) fn crictl(model: &Model, own: &'static str) -> Command {
+    const FIRST: &str = "unix:///run/containerd/containerd.sock";
+    let told = model.runtime.cri().map(|list| list.endpoint.as_str());
+    match told.filter(|it| it.starts_with("unix://") && *it != FIRST && !it.contains(", ")) {
+        Some(endpoint) => Command::new("crictl -r").word(endpoint).own(own),
+        None => Command::new("crictl").own(own),
+    }
+}
+
 /// Has the runtime end a sandbox.
-pub(in crate::detect) fn remove_sandbox(id: &str) -> Command {
-    Command::new("crictl stopp")
+pub(in crate::detect) fn remove_sandbox(model: &Model, id: &str) -> Command {
+    crictl(model, "stopp")
         .id(id)
-        .and(&Command::new("crictl rmp").id(id))
+        .and(&crictl(model, "rmp").id(id))
 }
 
 /// What the kubelet and the runtimes have logged of a container.
@@ -157,6 +169,7 @@ pub(in crate::detect) fn is_plain(id: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use event::What;
 
     #[test]
     fn a_foreign_word_stays_one_word() {
@@ -170,14 +183,33 @@ mod tests {
             let command = Command::new("umount").word(word).own("-f");
             assert_eq!(command.to_string(), format!("umount {written} -f"));
         }
-        let id = "0123456789abcdef";
-        assert_eq!(
-            remove_sandbox(id).to_string(),
-            "crictl stopp 0123456789abc && crictl rmp 0123456789abc"
-        );
         assert_eq!(
             Command::new("x").value("--a", "b c").to_string(),
             "x --a='b c'"
         );
+    }
+
+    #[test]
+    fn crictl_is_told_the_socket_unless_it_asks_that_one_first() {
+        for (endpoint, crictl) in [
+            ("unix:///run/containerd/containerd.sock", "crictl"),
+            (
+                "unix:///run/crio/crio.sock",
+                "crictl -r unix:///run/crio/crio.sock",
+            ),
+            ("unix:///run/a.sock, unix:///run/b.sock", "crictl"),
+        ] {
+            let mut listed = event::testing::cri(0, &[]);
+            if let What::SandboxesListed { endpoint: told, .. } = &mut listed.what {
+                *told = endpoint.to_owned();
+            }
+            let mut model = Model::default();
+            model.apply(&listed);
+            let id = "0123456789abc";
+            assert_eq!(
+                remove_sandbox(&model, &format!("{id}def")).to_string(),
+                format!("{crictl} stopp {id} && {crictl} rmp {id}")
+            );
+        }
     }
 }

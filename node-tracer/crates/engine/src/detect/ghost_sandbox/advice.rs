@@ -2,7 +2,7 @@
 //! end it, then clean up.
 
 use crate::detect::{
-    Command, answering, cordon,
+    Command, answering, cordon, crictl,
     facts::{ghosts::Ghost, unused},
     ghost_sandbox::{
         address_state::{AddressState, Case},
@@ -51,7 +51,7 @@ impl GhostReport<'_, '_> {
         let is_gone = |id: &&String| all.is_some_and(|all| all.of_container(id).is_none());
         let id = self.ghost.entry.sandbox.id.as_ref();
         if let Some(id) = id.filter(|id| !is_gone(id)) {
-            let command = remove_sandbox(id);
+            let command = remove_sandbox(self.view.model, id);
             advice.push(commented(
                 command,
                 "after the holder ends, not found: kubelet was first",
@@ -128,7 +128,7 @@ impl GhostReport<'_, '_> {
             ));
         } else {
             if let Some(id) = &entry.sandbox.id {
-                let command = Command::new("crictl pods --id").id(id);
+                let command = crictl(self.view.model, "pods --id").id(id);
                 advice.push(commented(command, "must not show it as Ready"));
             }
             advice.extend(unused::release(entry));

@@ -1,7 +1,10 @@
 //! How to give leaked reservations back without taking one from a pod that
 //! runs: never by hand in the store.
 
-use crate::detect::{facts::command::is_plain, logged_of, repair};
+use crate::{
+    detect::{crictl, facts::command::is_plain, logged_of, repair},
+    model::Model,
+};
 
 use super::Leak;
 use event::{
@@ -64,10 +67,10 @@ impl Leak<'_, '_> {
 }
 
 /// A container of that ID must not be there.
-pub(super) fn look_once_more(id: &str) -> [String; 2] {
+pub(super) fn look_once_more(model: &Model, id: &str) -> [String; 2] {
     let short = short_id(id);
     [
-        commented(format!("crictl pods --id {short}"), "must print no sandbox"),
+        commented(crictl(model, "pods --id").id(id), "must print no sandbox"),
         commented(
             format!("grep -rls {short} /proc/[0-9]*/cgroup"),
             "must print nothing",

@@ -17,7 +17,11 @@ impl Leak<'_, '_> {
             )];
         }
         let first = self.first_id();
-        let mut advice: Vec<String> = first.map(look_once_more).into_iter().flatten().collect();
+        let mut advice: Vec<String> = first
+            .map(|id| look_once_more(self.view.model, id))
+            .into_iter()
+            .flatten()
+            .collect();
         advice.extend(match self.store().kind {
             StoreKind::Terway => self.terway(),
             StoreKind::Aws => self.aws(),

@@ -28,7 +28,7 @@ pub(super) fn of(view: &View<'_>, all: &[&Missing<'_>]) -> Vec<String> {
             all.iter().filter(known).count(),
         ));
         advice.push(commented(
-            remove_sandbox(missing.case.id),
+            remove_sandbox(view.model, missing.case.id),
             "only if its pod is gone",
         ));
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     detect::{
-        Command, View, commented, evidence,
+        View, commented, crictl, evidence,
         facts::{
             common::label,
             ghosts, own,
@@ -236,7 +236,7 @@ fn advice(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<String> {
     let entry = pinned.unused.entry;
     let mut advice = Vec::new();
     if let Some(id) = &entry.sandbox.id {
-        let command = Command::new("crictl pods --id").id(id);
+        let command = crictl(view.model, "pods --id").id(id);
         advice.push(commented(command, "must not show it as Ready"));
     }
     advice.extend(release(entry));

@@ -2,7 +2,7 @@
 
 use crate::{
     detect::{
-        Command, View, cordon, evidence,
+        View, cordon, crictl, evidence,
         facts::command::is_plain,
         fitting, joined, kubectl_words, logged_of, named, netns_of, shell_word,
         stale_del::{Missed, Reach, Stale, Verdict, WATCH, Why},
@@ -276,7 +276,7 @@ pub(super) fn advice<'p>(
     }
     if is_plain(old) {
         advice.push(commented(
-            Command::new("crictl rmp").id(old),
+            crictl(view.model, "rmp").id(old),
             "removes the old sandbox, which ends the retries",
         ));
         advice.push(commented(logged_of(old), "if that fails: why"));
