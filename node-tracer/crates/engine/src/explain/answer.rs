@@ -22,6 +22,8 @@ pub(super) struct Basis<'a> {
     /// The subject's own namespaces, by inode; others only share an address with
     /// them.
     pub(super) own: &'a [u32],
+    /// The one that takes packets to the address, which no device has.
+    pub(super) taker: Option<u32>,
     /// Those of all whose devices and addresses were not read.
     pub(super) unvisited: &'a [u32],
     /// All that was not read, of the whole node.
@@ -241,6 +243,11 @@ fn address(all: &Explanation, basis: &Basis<'_>) -> String {
         addresses.any(|each| each.address.to_string() == *ip)
     };
     let users: Vec<&NetnsPart> = all.netns.iter().filter(has).collect();
+    let mut takers = all.netns.iter();
+    if let Some(taker) = takers.find(|part| basis.taker == Some(part.id.inode)) {
+        let netns = kept(taker, basis.now);
+        return format!("{ip} is on no device; a local route takes it in {netns}");
+    }
     if users.is_empty() {
         let read = match basis.blind {
             true => "; incomplete",

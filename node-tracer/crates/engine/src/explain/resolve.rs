@@ -12,7 +12,10 @@ use super::{
     subject::{Asked, Candidate, Form, SubjectError, pid_of_path, same_path},
 };
 use crate::{
-    detect::{View, facts::functions},
+    detect::{
+        View,
+        facts::{functions, reservations},
+    },
     model::netns::NetnsEntry,
 };
 use event::explanation::Kind;
@@ -48,6 +51,9 @@ pub(super) struct Seeds {
     pub(super) containers: BTreeSet<String>,
     pub(super) uids: BTreeSet<String>,
     pub(super) task: Option<Task>,
+    /// The namespace that takes packets to the address by a local route, if no
+    /// device has it.
+    pub(super) taker: Option<Netns>,
     /// Namespaces that have the address and are left out.
     pub(super) cut: usize,
 }
@@ -132,7 +138,7 @@ fn meaning(
     hints: &Hints,
 ) -> Result<Resolved, SubjectError> {
     let (kind, value, seeds) = match form {
-        Form::Address(ip) => (Kind::Address, ip.to_string(), address(*ip, index)),
+        Form::Address(ip) => (Kind::Address, ip.to_string(), address(*ip, view, index)),
         Form::Pod(namespace, name) => {
             let seeds = pod(namespace, name, index);
             (Kind::Pod, format!("{namespace}/{name}"), seeds)
@@ -200,7 +206,7 @@ fn meaning(
             (Kind::Netns, value, seeds)
         }
         Form::Path(text) if let Some(ip) = reserved_at(text, index) => {
-            (Kind::Address, ip.to_string(), address(ip, index))
+            (Kind::Address, ip.to_string(), address(ip, view, index))
         }
         Form::Path(text) => {
             let value = text.display().to_string();
@@ -217,7 +223,7 @@ fn meaning(
 }
 
 /// Everything that has or names an address.
-fn address(ip: IpAddr, index: &Index<'_>) -> Seeds {
+fn address(ip: IpAddr, view: &View<'_>, index: &Index<'_>) -> Seeds {
     let model = index.model;
     let mut seeds = Seeds {
         address: Some(ip),
@@ -227,6 +233,10 @@ fn address(ip: IpAddr, index: &Index<'_>) -> Seeds {
     seeds.cut = with.len().saturating_sub(NAMESPACES);
     let with = with.into_iter().take(NAMESPACES);
     seeds.netns.extend(with.map(|entry| entry.id));
+    if seeds.netns.is_empty() {
+        seeds.taker = reservations::taker(view, ip).map(|entry| entry.id);
+        seeds.netns.extend(seeds.taker);
+    }
     let reserved = model.cni.reservations(ip);
     let ids = reserved.map(|(_, reservation)| &reservation.holder);
     let asked = model.allocations.get(ip);

@@ -1,7 +1,11 @@
 //! What a word is taken for, and what is said of what is not there.
 
 use super::*;
-use event::{Pod, explanation::Kind};
+use event::{
+    Pod,
+    explanation::Kind,
+    forwarding::{Forwarding, LOCAL_TABLE, RouteKind, TableRoute},
+};
 
 #[test]
 fn a_beginning_of_several_ids_lists_them() {
@@ -36,6 +40,30 @@ fn a_beginning_of_several_ids_lists_them() {
     assert!(
         told.contains("beginning of 25 IDs\nhelp: ") && told.ends_with("\n  and 15 more"),
         "{told}"
+    );
+}
+
+#[test]
+fn an_address_that_a_local_route_takes_has_a_user() {
+    let mut node = incident();
+    assert!(!explained(&node, "10.9.9.9").subject.found);
+    let route = TableRoute {
+        kind: RouteKind::Local,
+        ..table_route(LOCAL_TABLE, "10.9.9.9", 3)
+    };
+    let forwarding = Forwarding {
+        rules: kernels_rules(),
+        routes: vec![route],
+        ..Forwarding::default()
+    };
+    node.tell(forwards(101, 200, &forwarding));
+    let explanation = explained(&node, "10.9.9.9");
+    assert_eq!(explanation.netns[0].id.inode, 200);
+    let said = "10.9.9.9 is on no device; a local route takes it in netns 200";
+    assert!(
+        explanation.answer.starts_with(said),
+        "{}",
+        explanation.answer
     );
 }
 
