@@ -113,10 +113,10 @@ fn stage_kube_is_real() -> anyhow::Result<()> {
 }
 
 /// Looks, and if something of the machine's own did not answer in time, once or
-/// twice more, on a slow machine more often: it may have had much else to do.
+/// twice more: it may have had much else to do.
 fn scan(kube: &Kube, args: &[&str]) -> anyhow::Result<SnapshotRun> {
     let mut look = snapshot_run::run(&mut line(kube, "scan", args)?)?;
-    for _ in 0..2 * wait::patience() {
+    for _ in 0..2 {
         let unknown = look.unknown();
         if !unknown.iter().any(|text| text.contains("no answer within")) {
             break;

@@ -201,7 +201,7 @@ const ROWS: &[Row] = &[
             clause: "its bridge cannot be given the node's own address",
             advice: &[
                 "compare the bridge's addresses with the node's pod network: one is of an earlier network or on another device; a bridge that no pod uses can be deleted and is made again",
-                "ip addr show cni0    # its addresses",
+                "ip addr show type bridge    # what bridges have",
             ],
         },
     },

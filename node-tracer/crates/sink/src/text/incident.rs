@@ -354,6 +354,10 @@ impl Block<'_> {
 
     /// What holds the namespace, or is stuck: the worst, and how many more.
     fn holder(&self) -> Option<(String, String)> {
+        if self.findings[0].rule == Rule::DuplicateAddress {
+            // They are of all who share the address, and nothing says whose each is.
+            return None;
+        }
         let tasks = self.findings.iter().flat_map(|finding| &finding.holders);
         // A part's holders are not the cause's, apart from what is stuck in it.
         let own = &self.findings[0].holders;

@@ -303,6 +303,16 @@ fn what_a_ghost_has_told_of_its_holder_is_not_told_again() {
 }
 
 #[test]
+fn no_process_is_called_the_newer_pods_where_several_use_an_address() {
+    let mut duplicate = stuck(Rule::DuplicateAddress, "d");
+    duplicate.pod = serde_json::from_value(serde_json::json!({"namespace": "n", "name": "p"})).ok();
+    let now = time("2025-11-21T06:00:00Z");
+    let record = Record::finding("n", now, &duplicate, State::Open);
+    let text = printed(&mut TextSink::new(Vec::new(), false), &record);
+    assert!(text.contains("newer") && text.contains("n/p\n"), "{text}");
+}
+
+#[test]
 fn an_update_without_news_is_silent_and_a_claim_that_goes_is_news() {
     let mut sink = TextSink::new(Vec::new(), false).verbose(1);
     let now = time("2025-11-21T06:00:00Z");
