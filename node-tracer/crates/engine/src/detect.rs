@@ -49,6 +49,7 @@ use event::{
     ADDRESSES, Device, FdHolder,
     clock::Timestamp,
     finding::{Finding, Rule},
+    forwarding::{RouteKind, TableRoute},
     mount::{self, Place},
     wording::{
         advice::{commented, shell_word},
@@ -111,6 +112,7 @@ pub struct View<'a> {
     inner: RefCell<HashMap<Serial, bool>>,
     judge: OnceCell<Option<Judge<'a>>>,
     veth_pairs: OnceCell<VethPairs<'a>>,
+    host_routes: OnceCell<HashMap<(Serial, u32), Vec<&'a TableRoute>>>,
     orphans: OnceCell<Orphans<'a>>,
     paths: OnceCell<stale_path::Judged>,
     unresolved: OnceCell<Unresolved<'a>>,
@@ -138,6 +140,7 @@ impl<'a> View<'a> {
             inner: RefCell::default(),
             judge: OnceCell::new(),
             veth_pairs: OnceCell::new(),
+            host_routes: OnceCell::new(),
             orphans: OnceCell::new(),
             paths: OnceCell::new(),
             unresolved: OnceCell::new(),
@@ -253,6 +256,24 @@ impl<'a> View<'a> {
     /// Which end of a veth belongs to which.
     pub fn veth_pairs(&self) -> &VethPairs<'a> {
         self.veth_pairs.get_or_init(|| VethPairs::new(self.model))
+    }
+
+    /// Routes over a device of the host's, whatever table they are in.
+    fn routes_over(&self, host: Serial, device: u32) -> &[&'a TableRoute] {
+        let routes = self.host_routes.get_or_init(|| {
+            let mut routes: HashMap<_, Vec<_>> = HashMap::new();
+            for host in self.model.netns.live().filter(|entry| entry.host) {
+                let known = host.forwarding.iter();
+                let all = known.flat_map(|known| &known.forwarding.routes);
+                let all = all.filter(|route| route.kind == RouteKind::Unicast && !route.dead);
+                for (route, device) in all.filter_map(|route| Some((route, route.device?))) {
+                    let over = routes.entry((host.serial, device)).or_default();
+                    over.push(route);
+                }
+            }
+            routes
+        });
+        routes.get(&(host, device)).map_or(&[], Vec::as_slice)
     }
 
     /// Whether what a namespace has proves nothing: nobody names it, it belongs to a

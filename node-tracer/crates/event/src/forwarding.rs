@@ -253,6 +253,25 @@ impl PolicyRule {
         is_one
     }
 
+    /// Whether it looks up all packets to an address, whoever sends them.
+    pub fn is_for_all_to(&self, address: IpAddr) -> bool {
+        let Self {
+            from: None,
+            iif: None,
+            oif: None,
+            mark: None,
+            narrower: false,
+            not: false,
+            detached: false,
+            action: RuleAction::Lookup,
+            ..
+        } = self
+        else {
+            return false;
+        };
+        self.ipv6 == address.is_ipv6() && self.to.is_none_or(|to| prefix_has(to, address))
+    }
+
     /// What `ip rule` calls it, without its priority: what `ip rule show` prints
     /// behind that, but for names of tables.
     pub fn words(&self) -> String {

@@ -39,6 +39,19 @@ fn aws(name: &'static str) -> Situation {
         .shell(RULES)
 }
 
+/// Two pods whose second devices have one address, to which no route leads yet.
+fn tenants(name: &'static str) -> Situation {
+    let second = |end| Device {
+        attached: Some("second"),
+        ..Device::routed("net1", end).ip("10.50.0.5/32")
+    };
+    let one = pod("cali0a1b2c3d4e5").device(second("veth00000001"));
+    let other = Device::routed("eth0", "cali1a1b2c3d4e5").ip("10.0.1.6/32");
+    let other = Pod::with("shop/b", other).device(second("veth00000002"));
+    let situation = two_ways(name, "calico").pod(one).pod(other);
+    situation.shell("ip route del 10.50.0.5")
+}
+
 /// A pod that its node's lists have, and that runs on another one.
 fn far(name: &str, address: &'static str) -> Pod {
     Pod::new(name, address).elsewhere().on("worker-2")
@@ -83,6 +96,8 @@ pub(super) fn healthy() -> Vec<Situation> {
             .shell("MAC=$(nsenter --net={shop/a} ip -o link show eth0 | sed 's/.*ether \\([^ ]*\\).*/\\1/')")
             .shell("ip rule add lookup 500 pref 1000; ip route add 10.6.0.5 dev cali0a1b2c3d4e5 table 500")
             .shell("for ip in 10.0.1.5 10.6.0.5; do ip neigh replace $ip lladdr $MAC dev cali0a1b2c3d4e5 nud permanent; done"),
+        tenants("Multus: net1 of two pods have one address, each in its tenant's table")
+            .shell("for n in 1 2; do ip rule add iif veth0000000$n lookup 20$n pref 50; ip route add 10.50.0.5 dev veth0000000$n table 20$n; done"),
         two_ways("kube-proxy in IPVS mode, VPNs, and root's own second way for a pod", "calico")
             .pod(pod("cali0a1b2c3d4e5"))
             .host(Device::dummy("kube-ipvs0").ip("10.96.0.10/32"))
@@ -94,7 +109,22 @@ pub(super) fn healthy() -> Vec<Situation> {
 
 pub(super) fn sick() -> Vec<Situation> {
     let stale = || finds("stale-path").times(1);
+    let duplicate = || finds("duplicate-address").times(1);
     vec![
+        tenants("Multus: net1 of two pods have one address, and no route of the node leads there")
+            .finds(duplicate().info().about("10.50.0.5"))
+            .unknown(&["network"])
+            .deletes_nobody(),
+        tenants("Multus: net1 of two pods have one address in one table")
+            .shell("for n in 1 2; do ip route add 10.50.0.5 dev veth0000000$n metric $n table 201; done; ip rule add lookup 201 pref 50")
+            .finds(duplicate().critical().about("10.50.0.5"))
+            .deletes_nobody(),
+        two_ways("AWS: two pods behind branch ENIs, each with a table of its own, have one address", "aws-cni")
+            .pod(pod("vlan0a1b2c3d4e5"))
+            .pod(Pod::with("shop/b", Device::routed("eth0", "vlan1a1b2c3d4e5").ip("10.0.1.5/32")))
+            .shell("ip route del 10.0.1.5; for n in 0 1; do ip rule add iif vlan${n}a1b2c3d4e5 lookup 10$n pref 10; ip route add 10.0.1.5 dev vlan${n}a1b2c3d4e5 table 10$n; done")
+            .finds(duplicate().critical().about("10.0.1.5"))
+            .may("stale-path"),
         aws("AWS: an earlier pod's from-rule leads the next holder out by the wrong ENI")
             .shell("ip rule del from 10.0.1.5 lookup 2 pref 1536")
             .shell("for table in main 2; do ip rule add from 10.0.1.5 lookup $table pref 1536; done")

@@ -170,7 +170,7 @@ fn finding<'a>(
     }
     if !is_certain {
         unknown.push(format!(
-            "whether they share a network: what {} are plugged into could not be read",
+            "whether they share a network: what leads to {} is not known",
             joined(owners.iter().map(|owner| label(view.model, owner.entry)))
         ));
     }

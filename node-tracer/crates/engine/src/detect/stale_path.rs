@@ -11,7 +11,7 @@
 //! | rule for X | libcni's cache has it for a sandbox that is gone; or its veth is gone | the next pod that gets X goes by its table |
 //! | route to X | a ghost's veth, or one that leads to no pod; or an ipvlan device's that pods share, as libcni's cache has X for a sandbox that is gone | without it, packets for the pod that has X, here or on another node, take another way |
 //! | permanent neighbour X | libcni's cache has it, with its MAC, for a sandbox that is gone | the next pod that gets X is not reached |
-//! | neighbour X | of another device: its MAC is none of the pod that has X | frames for that pod go to nobody, or to another |
+//! | neighbour X | of another device: its MAC is none of the pod that has X | frames for that pod go to nobody, or to whom the bridge sends them |
 //!
 //! Whether the way is another one the kernel's own rules decide ([`paths`]).
 //!
@@ -97,7 +97,7 @@ enum Owner<'a> {
     Ghost(&'a NetnsEntry),
     /// A veth that leads to no pod.
     Orphan,
-    /// Whoever has, or had, this MAC address.
+    /// Whoever has, or had, this MAC address, and whom the bridge sends its frames to.
     OtherMac(Option<&'a NetnsEntry>),
 }
 
@@ -576,20 +576,17 @@ impl<'v, 'a> Search<'v, 'a> {
         Some(Stale {
             entry: Found::Neighbour(dated),
             address,
-            owner: Owner::OtherMac(self.with_mac(holder, mac)),
+            owner: Owner::OtherMac(self.led_to(holder, neighbour.device, mac)),
             victim: Victim::Here(holder),
             ways: None,
         })
     }
 
-    /// Whose device has the MAC, besides the pod: a living one answers, perhaps, for
-    /// an address that is not its own.
-    fn with_mac(&self, holder: &NetnsEntry, mac: &str) -> Option<&'a NetnsEntry> {
-        let mut others = self.view.model.netns.live();
-        others.find(|entry| {
-            let mut devices = entry.wiring.iter().flat_map(|wiring| &wiring.devices);
-            entry.id != holder.id && !entry.host && devices.any(|it| it.mac.as_deref() == Some(mac))
-        })
+    /// The other pod that a bridge sends frames for the MAC to. Whose device has that
+    /// MAC shows nothing: any pod can answer with the MAC of another.
+    fn led_to(&self, holder: &NetnsEntry, bridge: u32, mac: &str) -> Option<&'a NetnsEntry> {
+        let end = self.node.behind_port(self.view, bridge, mac);
+        end.filter(|end| end.id != holder.id && !end.host)
     }
 
     fn finding(&self, stale: &Stale<'a>) -> Finding {
@@ -605,8 +602,8 @@ impl<'v, 'a> Search<'v, 'a> {
                     Owner::OtherMac(Some(other)) => {
                         let other = whose(view.model, other);
                         (
-                            format!("the neighbour {address} of {pod} has the MAC of {other}"),
-                            format!("the neighbour {address} has the MAC of {other}"),
+                            format!("the neighbour {address} of {pod} leads to {other}"),
+                            format!("the neighbour {address} leads to {other}"),
                         )
                     }
                     _ => (
@@ -780,7 +777,9 @@ impl<'v, 'a> Search<'v, 'a> {
             ),
             Owner::OtherMac(other) => {
                 let mac = detail.mac.as_deref().unwrap_or_default();
-                let other = other.map(|entry| format!("; {} has it", label(model, entry)));
+                let other = other.map(|entry| {
+                    format!("; the bridge sends its frames to {}", label(model, entry))
+                });
                 let other = other.unwrap_or_default();
                 (
                     format!("no device of the pod has the MAC {mac}{other}"),
@@ -818,6 +817,10 @@ impl<'v, 'a> Search<'v, 'a> {
         match stale.entry {
             Found::Rule(_) | Found::Route(_) => unknown.push(String::from(
                 "whether a program (netfilter, eBPF) sends the packets another way",
+            )),
+            Found::Neighbour(dated) if !lasts(dated) => unknown.push(format!(
+                "who has answered for {}: a pod can answer with the MAC of another",
+                stale.address
             )),
             Found::Neighbour(_) => {}
         }

@@ -360,7 +360,7 @@ impl SourceView<'_> {
             let master = match attached.link {
                 Link::Bridge(bridge) => Some(bridge),
                 Link::Vrf(vrf) => Some(vrf),
-                Link::Routed => None,
+                Link::Routed | Link::Tenant(_) | Link::Loose => None,
                 Link::Macvlan(_) | Link::Ipvlan(_) | Link::Physical(_) => continue,
             };
             let index = host_end(inode, inside);
@@ -460,6 +460,22 @@ impl SourceView<'_> {
                 let to = IpAddr::from(address).to_string();
                 let route = story::table_route(MAIN_TABLE, &to, device);
                 tables.routes.push(route);
+            }
+        }
+        for (_, sandbox) in self.sandboxes().filter(|(_, sandbox)| sandbox.lives()) {
+            let Some(second) = sandbox.second else {
+                continue;
+            };
+            if let Link::Tenant(table) = second.link {
+                let device = host_end(sandbox.inode, index(sandbox) + 1);
+                tables.rules.push(PolicyRule {
+                    priority: 50,
+                    iif: Some(host_end_name(second, device)),
+                    table,
+                    ..PolicyRule::default()
+                });
+                let to = IpAddr::from(second.address).to_string();
+                tables.routes.push(story::table_route(table, &to, device));
             }
         }
         for far in 1..3 {
@@ -1038,7 +1054,7 @@ fn end(inode: u32, attached: Attached, index: u32, name: &str) -> Device {
         ..device(index, name, Some(kind))
     };
     match attached.link {
-        Link::Bridge(_) | Link::Routed | Link::Vrf(_) => {
+        Link::Bridge(_) | Link::Routed | Link::Vrf(_) | Link::Tenant(_) | Link::Loose => {
             story::veth(index, name, host_end(inode, index))
         }
         Link::Macvlan(parent) => stacked("macvlan", parent),

@@ -103,6 +103,11 @@ pub(super) enum Link {
     Routed,
     /// The same, and the host-side end is of this VRF.
     Vrf(u32),
+    /// A veth, and the host routes to its end of it by this table, for what comes in by
+    /// that end alone.
+    Tenant(u32),
+    /// A veth, and no route of the host's leads to it.
+    Loose,
     /// It is stacked on this device.
     Macvlan(u32),
     Ipvlan(u32),
@@ -375,6 +380,9 @@ impl TrueSandbox {
             Link::Bridge(MULTUS),
             Link::Vrf(13),
             Link::Vrf(14),
+            Link::Tenant(201),
+            Link::Tenant(202),
+            Link::Loose,
         ];
         let second = (dice.roll(4) == 0).then(|| Attached {
             // Each network has its own few addresses, the same for all.
@@ -469,9 +477,9 @@ impl OtherNetns {
 /// Whether two interfaces share a link; `None` where the kernel's picture of
 /// this node alone does not say.
 pub(super) fn meet(one: Link, other: Link) -> Option<bool> {
-    use Link::{Bridge, Ipvlan, Macvlan, Physical, Routed, Vrf};
+    use Link::{Bridge, Ipvlan, Macvlan, Physical, Routed, Tenant, Vrf};
     match (one, other) {
-        (Bridge(a), Bridge(b)) | (Vrf(a), Vrf(b)) => Some(a == b),
+        (Bridge(a), Bridge(b)) | (Vrf(a), Vrf(b)) | (Tenant(a), Tenant(b)) => Some(a == b),
         (Macvlan(a) | Ipvlan(a), Macvlan(b) | Ipvlan(b)) => Some(a == b),
         (Routed, Routed) => Some(true),
         // What the fabric behind two pieces of hardware is, who knows.

@@ -5,6 +5,7 @@ use crate::{
     testing::Node,
 };
 use event::finding::Finding;
+use event::forwarding::{Forwarding, MAIN_TABLE, PolicyRule, TableRoute};
 use event::{
     Device, Event, Pod, RuntimeContainer, RuntimeSandbox, What,
     finding::{Holder, Rule, Severity, State},
@@ -171,6 +172,142 @@ fn holders_conflict_if_they_share_a_bridge_a_vrf_or_the_hosts_routing() {
     ] {
         assert_eq!(between(one, other), None, "{one} {other}");
     }
+}
+
+/// Two pods whose devices of a name have one address and end on the host, on no
+/// bridge, with these routes of the host's and rules besides the kernel's.
+fn behind_plain_veths(ifname: &str, routes: &[TableRoute], rules: &[PolicyRule]) -> Vec<Event> {
+    let mut story = pair();
+    story.extend(plugged(&[100, 200], &[ROUTED, ROUTED]));
+    for event in &mut story {
+        match &mut event.what {
+            What::AddressAdded { address, .. } => address.ifname = ifname.to_owned(),
+            What::NetnsDevices { netns, devices, .. } if *netns != ns(1) => {
+                devices[0].name = ifname.to_owned();
+            }
+            _ => {}
+        }
+    }
+    story.push(holders(5, 100, &[pod_task(7, "pause", OLD, "a")], &[]));
+    story.push(holders(5, 200, &[pod_task(8, "pause", NEW, "b")], &[]));
+    let tables = Forwarding {
+        rules: kernels_rules().into_iter().chain(rules.to_vec()).collect(),
+        routes: routes.to_vec(),
+        ..Forwarding::default()
+    };
+    story.push(forwards(5, 1, &tables));
+    story
+}
+
+/// The host's ends of these.
+const ENDS: [u32; 2] = [101, 201];
+
+fn severity(story: &[Event]) -> Option<Severity> {
+    let told = Node::of(story).of_rule(6, DUPLICATE).pop();
+    told.map(|(finding, _)| finding.severity)
+}
+
+#[test]
+fn behind_plain_veths_holders_conflict_if_one_table_leads_to_both() {
+    let to = |table, end: usize| table_route(table, "10.0.0.5", ENDS[end]);
+    let network = |table, to, end: usize| table_route(table, to, ENDS[end]);
+    let of_tenant = |table| PolicyRule {
+        priority: 50,
+        iif: Some(format!("tenant{table}")),
+        table,
+        ..PolicyRule::default()
+    };
+    let for_all = PolicyRule {
+        iif: None,
+        to: Some((ip(0), 24)),
+        ..of_tenant(201)
+    };
+    let tenants = [of_tenant(201), of_tenant(202)];
+    let common = Some(Severity::Critical);
+    let unknown = Some(Severity::Info);
+    for (what, routes, rules, expected) in [
+        (
+            "main",
+            vec![to(MAIN_TABLE, 0), to(MAIN_TABLE, 1)],
+            vec![],
+            common,
+        ),
+        (
+            "a network and an address of it",
+            vec![network(MAIN_TABLE, "10.0.0.0/24", 0), to(MAIN_TABLE, 1)],
+            vec![],
+            common,
+        ),
+        (
+            "one tenant",
+            vec![to(201, 0), to(201, 1)],
+            tenants.to_vec(),
+            common,
+        ),
+        (
+            "main and a table for all",
+            vec![to(MAIN_TABLE, 0), to(201, 1)],
+            vec![for_all],
+            common,
+        ),
+        (
+            "two tenants",
+            vec![to(201, 0), to(202, 1)],
+            tenants.to_vec(),
+            None,
+        ),
+        (
+            "main and a tenant",
+            vec![to(MAIN_TABLE, 0), to(202, 1)],
+            tenants.to_vec(),
+            None,
+        ),
+        ("nothing", vec![], vec![], unknown),
+        (
+            "nothing leads to one",
+            vec![to(MAIN_TABLE, 0)],
+            vec![],
+            unknown,
+        ),
+        (
+            "a default route",
+            vec![to(MAIN_TABLE, 0), network(MAIN_TABLE, "0.0.0.0/0", 1)],
+            vec![],
+            unknown,
+        ),
+    ] {
+        let mut story = behind_plain_veths("net1", &routes, &rules);
+        assert_eq!(severity(&story), expected, "{what}");
+        // Of what was not read it is not known.
+        story.retain(|event| !matches!(event.what, What::NetnsForwarding { .. }));
+        assert_eq!(severity(&story), unknown, "{what}");
+    }
+}
+
+#[test]
+fn the_address_of_a_pods_own_device_conflicts_wherever_it_is_routed() {
+    let tenant = |table, end: usize| table_route(table, "10.0.0.5", ENDS[end]);
+    for routes in [
+        vec![],
+        vec![tenant(MAIN_TABLE, 1)],
+        vec![tenant(201, 0), tenant(202, 1)],
+    ] {
+        let story = behind_plain_veths("eth0", &routes, &[]);
+        assert_eq!(severity(&story), Some(Severity::Critical), "{routes:?}");
+    }
+    // Not one that a pod has taken in addition, where nothing leads to it.
+    let mut story = behind_plain_veths("eth0", &[], &[]);
+    story.push(listed(
+        6,
+        &[pod("a", OLD, &[ip(8)]), pod("b", NEW, &[ip(9)])],
+    ));
+    let named = [(100, "a", OLD, 8), (200, "b", NEW, 9)];
+    let named = named.map(|(inode, id, uid, last)| RuntimeSandbox {
+        ips: vec![ip(last)],
+        ..sandbox(id, inode, uid)
+    });
+    story.push(cri(6, &named));
+    assert_eq!(severity(&story), Some(Severity::Info));
 }
 
 #[test]

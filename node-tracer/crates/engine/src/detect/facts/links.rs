@@ -4,14 +4,25 @@
 //! bridge, below one parent device (macvlan, ipvlan), or in the routing of one
 //! namespace or VRF, which is where a routed pod's veth ends. Tunnels, taps,
 //! dummies and bridges that nothing leads out of meet nobody else.
+//!
+//! That a veth ends on the host shows nothing by itself: a table of one tenant may
+//! lead there, or a switch outside of the kernel. A pod's own address is routed by
+//! whatever its CNI does. Any other one meets whom the host's tables lead to.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
 use crate::{
-    detect::{View, facts::own, is_routable},
+    detect::{
+        View,
+        facts::{own, veth_pairs::VethEnd},
+        is_routable,
+    },
     model::netns::{HeldAddress, NetnsEntry, Serial, Wiring},
 };
-use event::{Address, Device};
+use event::{
+    Address, Device,
+    forwarding::{Forwarding, TableRoute, prefix_has},
+};
 
 /// A place where holders of one address meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,6 +31,8 @@ pub(in crate::detect) enum Link {
     Device(Serial, u32),
     /// The routing of a namespace, or of one of its VRFs, by index.
     Routing(Serial, Option<u32>),
+    /// A table that the namespace looks up for some packets alone.
+    Table(Serial, u32),
 }
 
 /// What a device is plugged into; `None` if that is not known.
@@ -33,7 +46,11 @@ pub(in crate::detect) fn links(
     address: IpAddr,
     is_own: bool,
 ) -> Option<BTreeSet<Link>> {
-    let reader = &Reader { view, address };
+    let reader = &Reader {
+        view,
+        address,
+        is_own,
+    };
     let wiring = entry.wiring.as_ref()?;
     let mut devices = wiring.devices.iter();
     let device = held.and_then(|held| devices.find(|device| device.name == held.ifname));
@@ -82,7 +99,7 @@ fn is_port_out(view: &View<'_>, entry: &NetnsEntry, port: &Device) -> bool {
 impl Link {
     fn is_in(self, serial: Serial) -> bool {
         match self {
-            Self::Device(at, _) | Self::Routing(at, _) => at == serial,
+            Self::Device(at, _) | Self::Routing(at, _) | Self::Table(at, _) => at == serial,
         }
     }
 }
@@ -91,6 +108,8 @@ impl Link {
 struct Reader<'v, 'a> {
     view: &'v View<'a>,
     address: IpAddr,
+    /// It is known to be its pod's.
+    is_own: bool,
 }
 
 /// What all devices of a namespace that lead out are plugged into; `None` if
@@ -146,9 +165,7 @@ fn of_device(
         Some("veth" | "netkit") => {
             let end = reader.view.veth_pairs().other_end(entry, device)?;
             match end.device.master.map(|index| end.wiring.device(index)) {
-                None => {
-                    links.insert(Link::Routing(end.entry.serial, None));
-                }
+                None => links.extend(routed(reader, entry, device, end)?),
                 // The master is missing on the list.
                 Some(None) => return None,
                 Some(Some(master)) => plug_in(reader, end.entry, end.wiring, master, &mut links)?,
@@ -189,6 +206,41 @@ fn of_device(
         _ => {}
     }
     Some(links)
+}
+
+/// What a veth that ends on no bridge meets at its other end; `None` if no route of
+/// the host leads to it. Of other namespaces the tables are not read in whole.
+fn routed(
+    reader: &Reader<'_, '_>,
+    entry: &NetnsEntry,
+    device: &Device,
+    end: VethEnd<'_>,
+) -> Option<BTreeSet<Link>> {
+    let Reader { view, address, .. } = *reader;
+    let serial = end.entry.serial;
+    let is_own = reader.is_own || own::is_default_devices(view.model, entry, address, &device.name);
+    if is_own || entry.host || !end.entry.host {
+        return Some(BTreeSet::from([Link::Routing(serial, None)]));
+    }
+    let tables = &end.entry.forwarding.as_ref()?.forwarding;
+    let routes = view.routes_over(serial, end.device.index).iter();
+    // A default route is for what is elsewhere.
+    let routes = routes.filter(|route| route.to.1 > 0 && prefix_has(route.to, address));
+    let links = routes.map(|route| match is_for_all(tables, route, address) {
+        true => Link::Routing(serial, None),
+        false => Link::Table(serial, route.table),
+    });
+    let links: BTreeSet<Link> = links.collect();
+    (!links.is_empty()).then_some(links)
+}
+
+/// Whether packets to an address are looked up in a route's table, whoever sends them.
+fn is_for_all(tables: &Forwarding, route: &TableRoute, address: IpAddr) -> bool {
+    tables.rules.iter().any(|rule| {
+        rule.table == route.table
+            && rule.is_for_all_to(address)
+            && rule.suppress.is_none_or(|most| most < route.to.1.into())
+    })
 }
 
 /// The namespace that another one calls by a number: the one that a veth pair

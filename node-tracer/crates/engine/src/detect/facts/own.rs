@@ -258,11 +258,22 @@ pub(in crate::detect) fn is_primary(
         sandbox.known,
         Some(PodEvidence::Cni { .. } | PodEvidence::Cache { .. } | PodEvidence::Runtime { .. })
     );
+    is_told && ifname.is_some_and(|name| is_default_devices(model, entry, address, name))
+}
+
+/// Whether an address is one of the device that runtimes ask for, and nobody calls the
+/// pod by others alone.
+pub(in crate::detect) fn is_default_devices(
+    model: &Model,
+    entry: &NetnsEntry,
+    address: IpAddr,
+    ifname: &str,
+) -> bool {
     let is_called = || {
         let called = called_by_sandbox(model, entry);
         called.is_empty() || called.contains(&address)
     };
-    is_told && ifname == Some(DEFAULT) && is_called()
+    ifname == DEFAULT && is_called()
 }
 
 /// Since when a namespace has an address that the kernel does not show: since

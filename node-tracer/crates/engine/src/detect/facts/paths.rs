@@ -204,6 +204,27 @@ impl<'a> NodeTables<'a> {
         let mut all = self.forwarding.neighbours.iter();
         all.find(|it| it.neighbour.device == device && it.neighbour.address == address)
     }
+
+    /// Where a bridge or a tunnel sends frames for a MAC address: to one port, or to
+    /// one in each VLAN.
+    fn frames(self, device: u32, mac: &str) -> impl Iterator<Item = &'a FrameRoute> {
+        let is_behind = move |frame: &FrameRoute| {
+            let port = self.wiring.device(frame.device);
+            let is_port = port.is_some_and(|port| port.master == Some(device));
+            frame.device == device || is_port
+        };
+        let all = self.forwarding.frames.iter();
+        all.filter(move |frame| frame.mac == mac && is_behind(frame))
+    }
+
+    /// The namespace behind the only port that a bridge sends frames for a MAC address
+    /// to.
+    pub fn behind_port(self, view: &View<'a>, bridge: u32, mac: &str) -> Option<&'a NetnsEntry> {
+        let mut frames = self.frames(bridge, mac);
+        let port = self.wiring.device(frames.next()?.device)?;
+        let end = view.veth_pairs().other_end(self.entry, port);
+        end.map(|end| end.entry).filter(|_| frames.next().is_none())
+    }
 }
 
 /// The way of a packet to an address, as far as this node decides it.
@@ -263,12 +284,7 @@ pub fn follow<'a>(
         return path;
     };
     if let Some(mac) = mac {
-        let is_behind = |frame: &&FrameRoute| {
-            let port = node.wiring.device(frame.device);
-            let is_port = port.is_some_and(|port| port.master == Some(index));
-            frame.mac == mac && (frame.device == index || is_port)
-        };
-        path.frame = node.forwarding.frames.iter().find(is_behind);
+        path.frame = node.frames(index, mac).next();
         let port = path.frame.filter(|frame| frame.device != index);
         path.port = port.and_then(|frame| node.wiring.device(frame.device));
     }

@@ -10,7 +10,7 @@ use super::*;
 use crate::testing::Node;
 use event::{
     Event, Neighbour,
-    forwarding::{DEFAULT_TABLE, Forwarding, LOCAL_TABLE, MAIN_TABLE},
+    forwarding::{DEFAULT_TABLE, Forwarding, FrameRoute, LOCAL_TABLE, MAIN_TABLE},
     testing::*,
 };
 
@@ -177,6 +177,11 @@ impl Story {
                     state: words.last().unwrap().to_string(),
                 },
                 confirmed: None,
+            }),
+            "fdb" => self.forwarding.frames.push(FrameRoute {
+                mac: words[0].to_owned(),
+                device: self.indexes[words[1]],
+                remote: None,
             }),
             other => panic!("{other}"),
         }
@@ -528,13 +533,41 @@ fn a_neighbour_with_the_mac_of_nobody_in_the_pod_is_stale() {
 }
 
 #[test]
-fn a_neighbour_with_the_mac_of_another_pod_names_that_one() {
+fn a_neighbour_with_another_mac_names_the_pod_that_its_bridge_sends_frames_to() {
+    let node = "bridge cni0
+port 10.0.0.5 veth5 5e:00:00:00:00:05 cni0
+port 10.0.0.6 veth6 5e:00:00:00:00:06 cni0
+port 10.0.0.7 veth7 5e:00:00:00:00:07 cni0
+route 10.0.0.0/24 dev cni0
+neigh 10.0.0.5 dev cni0 lladdr 5e:00:00:00:00:06 reachable
+";
+    let named = |learnt: &[&str]| {
+        let learnt = learnt.iter();
+        let learnt = learnt.map(|port| format!("fdb 5e:00:00:00:00:06 {port}\n"));
+        let found = only(&format!("{node}{}", learnt.collect::<String>()));
+        assert_eq!(found.addresses, [address("10.0.0.5")]);
+        let doubt = |text: &String| text.contains("who has answered for 10.0.0.5");
+        assert!(found.unknown.iter().any(doubt), "{:?}", found.unknown);
+        let claims = found.evidence.iter().map(|it| it.claim.as_str());
+        let said = claims.chain([found.title.as_str()]).collect::<String>();
+        let others = ["netns 104", "netns 108"].into_iter();
+        others
+            .filter(|other| said.contains(other))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(named(&["veth6"]), ["netns 104"]);
+    assert_eq!(named(&["veth7"]), ["netns 108"], "whoever has the MAC");
+    assert_eq!(named(&[]), [""; 0], "any pod can answer with it");
+    assert_eq!(named(&["veth5"]), [""; 0], "the pod itself");
+    assert_eq!(named(&["veth6", "veth7"]), [""; 0], "two VLANs");
+}
+
+#[test]
+fn a_neighbour_on_a_pods_own_veth_leads_to_no_other_pod() {
     let other = "pod 10.0.0.6 eni6a2b3c4d5e6 5e:00:00:00:00:06\n";
     let node = AWS.replace("5e:00:00:00:00:05 reachable", "5e:00:00:00:00:06 reachable");
     let found = only(&format!("{node}{other}"));
-    let title = "the neighbour 10.0.0.5 has the MAC of shop/";
-    assert!(found.title.starts_with(title), "{}", found.title);
-    assert_eq!(found.addresses, [address("10.0.0.5")]);
+    assert!(found.title.ends_with(" astray"), "{}", found.title);
 }
 
 #[test]
