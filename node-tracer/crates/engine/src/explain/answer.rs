@@ -1,9 +1,9 @@
 //! The answer in one sentence.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use super::phrases::{self, holder_name, keeper, list, stuck_holder};
-use event::explanation::{CallPart, Explanation, Kind, NetnsPart, PodPart, PodState};
+use event::explanation::{CallPart, Explanation, Kind, NetnsPart, PodPart, PodState, SandboxPart};
 use event::{
     clock::Timestamp,
     finding::{Holder, Rule, Severity},
@@ -22,6 +22,8 @@ pub(super) struct Basis<'a> {
     /// The subject's own namespaces, by inode; others only share an address with
     /// them.
     pub(super) own: &'a [u32],
+    /// The subject's own pods; others, too, have to do with its addresses.
+    pub(super) uids: &'a BTreeSet<String>,
     /// The one that takes packets to the address, which no device has.
     pub(super) taker: Option<u32>,
     /// Those of all whose devices and addresses were not read.
@@ -55,20 +57,36 @@ pub(super) fn answer(all: &Explanation, basis: &Basis<'_>) -> String {
     if !subject.found {
         return nothing(subject.kind, &subject.value, basis.not_read);
     }
-    let mine = |part: &&NetnsPart| basis.own.contains(&part.id.inode);
-    let mine: Vec<&NetnsPart> = all.netns.iter().filter(mine).collect();
+    let mine = own(all, basis);
     match subject.kind {
         Kind::Address => address(all, basis),
-        Kind::Pod | Kind::PodUid => pod(all, &mine, basis),
+        Kind::Pod | Kind::PodUid => pods(all, &[], basis).join("; "),
         Kind::Container => container(all, &mine, basis),
         Kind::Netns | Kind::NetnsPath => namespace(all, &mine, basis),
         Kind::Pid => task(all, &mine, basis.now),
     }
 }
 
+/// The subject's own namespaces.
+fn own<'e>(all: &'e Explanation, basis: &Basis<'_>) -> Vec<&'e NetnsPart> {
+    let is_own = |part: &&NetnsPart| basis.own.contains(&part.id.inode);
+    all.netns.iter().filter(is_own).collect()
+}
+
 /// The answer where somebody has an address that another has as well, or that
 /// a deleted pod still has: what is wrong comes first.
 pub(super) fn shared(all: &Explanation, basis: &Basis<'_>) -> Option<String> {
+    let (said, told) = wrong(all, basis)?;
+    let others = match all.subject.kind {
+        Kind::Pod | Kind::PodUid => pods(all, &told, basis),
+        _ => Vec::new(),
+    };
+    let clauses: Vec<String> = std::iter::once(said).chain(others).collect();
+    Some(clauses.join("; "))
+}
+
+/// What is wrong, and the subject's own namespaces that are told of with it.
+fn wrong<'e>(all: &'e Explanation, basis: &Basis<'_>) -> Option<(String, Vec<&'e NetnsPart>)> {
     let subject = all.subject.kind;
     let is_own = |part: &&NetnsPart| basis.own.contains(&part.id.inode);
     let asked: Option<IpAddr> = match subject {
@@ -99,7 +117,7 @@ pub(super) fn shared(all: &Explanation, basis: &Basis<'_>) -> Option<String> {
             }
             phrases::and(&named)
         };
-        return Some(match subject {
+        let said = match subject {
             Kind::Address => format!("{ip} CONFLICT: held by {}", name(&own)),
             // All are the subject's own: two sandboxes of one pod.
             _ if others.is_empty() => {
@@ -114,7 +132,8 @@ pub(super) fn shared(all: &Explanation, basis: &Basis<'_>) -> Option<String> {
                 itself(all, &own),
                 name(&others)
             ),
-        });
+        };
+        return Some((said, own));
     }
     let is_ghost = findings.clone().any(|finding| {
         let is_its = finding
@@ -137,7 +156,7 @@ pub(super) fn shared(all: &Explanation, basis: &Basis<'_>) -> Option<String> {
         .iter()
         .find_map(|holder| phrases::state(holder, basis.now));
     let why = why.map(|why| format!("; {why}")).unwrap_or_default();
-    Some(match (subject, addresses.as_slice()) {
+    let said = match (subject, addresses.as_slice()) {
         (Kind::Address, [ip]) => format!("{ip} GHOST: held by {}{why}", who(ghost, all)),
         (_, []) => format!(
             "{} GHOST: its netns is still there{why}",
@@ -148,7 +167,8 @@ pub(super) fn shared(all: &Explanation, basis: &Basis<'_>) -> Option<String> {
             itself(all, &[ghost]),
             list(some)
         ),
-    })
+    };
+    Some((said, vec![ghost]))
 }
 
 fn has(part: &NetnsPart, ip: IpAddr) -> bool {
@@ -319,15 +339,72 @@ fn source_of(pod: &PodPart) -> &str {
     pod.source.as_deref().unwrap_or("pods")
 }
 
-fn pod(all: &Explanation, mine: &[&NetnsPart], basis: &Basis<'_>) -> String {
-    let value = match all.pods.first() {
+/// A clause for each pod of the subject that has none of the namespaces that were
+/// told of. What a pod that is gone still has is worse than what another one of
+/// its name has: it comes first, as in the list.
+fn pods(all: &Explanation, told: &[&NetnsPart], basis: &Basis<'_>) -> Vec<String> {
+    let is_own = |pod: &&PodPart| {
+        let uid = pod.uid.as_ref();
+        uid.is_none_or(|uid| basis.uids.contains(uid))
+    };
+    let its: Vec<&PodPart> = all.pods.iter().filter(is_own).collect();
+    // A mirror pod is listed with another UID than its sandbox has.
+    let listed = its.iter().position(|pod| pod.listed == Some(true));
+    let owner = |part: &NetnsPart| {
+        let uid = part.pod.as_ref().and_then(|pod| pod.uid.as_ref());
+        let by_uid = its
+            .iter()
+            .position(|pod| uid.is_some() && pod.uid.as_ref() == uid);
+        by_uid.or(listed).unwrap_or(0)
+    };
+    let mine = own(all, basis);
+    let several = its.len() > 1;
+    let mut clauses: Vec<(String, Vec<String>)> = Vec::new();
+    for number in 0..its.len().max(1) {
+        let own = mine.iter().copied().filter(|part| owner(part) == number);
+        let own: Vec<&NetnsPart> = own.collect();
+        // Of one that is gone without a trace nothing is to be said but that.
+        let is_left = !own.is_empty() || listed == Some(number);
+        let is_last = number + 1 >= its.len() && clauses.is_empty() && told.is_empty();
+        let is_told = told.iter().any(|part| owner(part) == number);
+        if is_told || !(is_left || is_last) {
+            continue;
+        }
+        let (state, places) = pod(all, its.get(number).copied(), &own, several, basis);
+        match clauses.last_mut().filter(|(last, _)| *last == state) {
+            Some((_, more)) => more.extend(places),
+            None => clauses.push((state, places)),
+        }
+    }
+    let clause = |(state, places): (String, Vec<String>)| {
+        let parts = std::iter::once(state).chain(places);
+        let parts: Vec<String> = parts.filter(|part| !part.is_empty()).collect();
+        parts.join("; ")
+    };
+    clauses.into_iter().map(clause).collect()
+}
+
+/// One pod: its state, and what it has.
+fn pod(
+    all: &Explanation,
+    pod: Option<&PodPart>,
+    mine: &[&NetnsPart],
+    several: bool,
+    basis: &Basis<'_>,
+) -> (String, Vec<String>) {
+    let value = match pod {
         Some(pod) if pod.name.is_some() => pod.reference().label(),
         _ => all.subject.value.clone(),
     };
-    let listed = all.pods.iter().find(|pod| pod.listed == Some(true));
-    let missing = all.pods.iter().find(|pod| pod.listed == Some(false));
-    let state = match (listed, missing) {
-        (Some(pod), _) => {
+    let guests: Vec<&NetnsPart> = mine.iter().copied().filter(|part| !part.host).collect();
+    let is_gone = |part: &&NetnsPart| part.pod_state == Some(PodState::Gone);
+    if several && !guests.is_empty() && guests.iter().all(is_gone) {
+        let who = format!("deleted {value} still");
+        let places = guests.iter().map(|part| place(part, &who, basis));
+        return (String::new(), places.collect());
+    }
+    let state = match pod.map(|pod| (pod, pod.listed)) {
+        Some((pod, Some(true))) => {
             let phase = match (&pod.phase, pod.deletion) {
                 (_, Some(_)) => "Terminating",
                 (Some(phase), None) => phase,
@@ -339,7 +416,7 @@ fn pod(all: &Explanation, mine: &[&NetnsPart], basis: &Basis<'_>) -> String {
             };
             format!("pod {value} is {phase}{network}")
         }
-        (None, Some(pod)) => match (&pod.doubt, pod.missing_since) {
+        Some((pod, Some(false))) => match (&pod.doubt, pod.missing_since) {
             (Some(doubt), _) => format!("pod {value} is not in the API, but {doubt}"),
             (None, Some(at)) => {
                 // The first list without it, which may be a file.
@@ -349,36 +426,33 @@ fn pod(all: &Explanation, mine: &[&NetnsPart], basis: &Basis<'_>) -> String {
             }
             (None, None) => format!("pod {value} is not in the API"),
         },
-        (None, None) => format!("pod {value}: whether it exists is unknown, no API access"),
+        _ => format!("pod {value}: whether it exists is unknown, no API access"),
     };
-    let places: Vec<String> = mine
-        .iter()
-        .filter(|part| !part.host)
-        .map(|part| place(part, mine.len() > 1, basis))
-        .collect();
-    let on_host = listed.is_some_and(|pod| pod.host_network) || is_on_host(all);
-    match places.is_empty() {
-        true if on_host => state,
-        true if all.sandboxes.is_empty() => format!("{state}; {}", basis.no_namespace()),
-        true => format!("{state}; no netns of its sandboxes found"),
-        false => format!("{state}; {}", places.join("; ")),
-    }
+    let its_own = |part: &&SandboxPart| {
+        let uid = part.sandbox.pod.uid.as_ref();
+        !several || pod.is_some_and(|pod| pod.uid.as_ref() == uid)
+    };
+    let sandboxes: Vec<&SandboxPart> = all.sandboxes.iter().filter(its_own).collect();
+    let on_host = pod.is_some_and(|pod| pod.host_network) || is_on_host(&sandboxes);
+    let places = match guests.is_empty() {
+        true if on_host => Vec::new(),
+        true if sandboxes.is_empty() => vec![basis.no_namespace().to_owned()],
+        true => vec![String::from("no netns of its sandboxes found")],
+        false => guests.iter().map(|part| place(part, "it", basis)).collect(),
+    };
+    (state, places)
 }
 
 /// Whether all of its sandboxes use the host's network.
-fn is_on_host(all: &Explanation) -> bool {
-    let mut sandboxes = all.sandboxes.iter();
-    !all.sandboxes.is_empty() && sandboxes.all(|each| each.sandbox.host_network)
+fn is_on_host(sandboxes: &[&SandboxPart]) -> bool {
+    let mut all = sandboxes.iter();
+    !sandboxes.is_empty() && all.all(|each| each.sandbox.host_network)
 }
 
 /// `it has 10.0.3.7 in netns 4026532246, kept by ...`
-fn place(part: &NetnsPart, several: bool, basis: &Basis<'_>) -> String {
+fn place(part: &NetnsPart, who: &str, basis: &Basis<'_>) -> String {
     let inode = part.id.inode;
     let addresses = addresses(part);
-    let who = match (several, part.pod_state) {
-        (true, Some(PodState::Gone)) => "the deleted one",
-        _ => "it",
-    };
     let has = match addresses.is_empty() {
         true if basis.is_unvisited(part) => format!("{who} has netns {inode} ({UNVISITED})"),
         true => format!("{who} has netns {inode} and no address"),
@@ -439,13 +513,15 @@ fn container(all: &Explanation, mine: &[&NetnsPart], basis: &Basis<'_>) -> Strin
     match (mine.is_empty(), reserved.is_empty()) {
         (false, _) => {
             let places = mine.iter().filter(|part| !part.host);
-            let places: Vec<String> = places.map(|part| place(part, false, basis)).collect();
+            let places: Vec<String> = places.map(|part| place(part, "it", basis)).collect();
             match places.is_empty() {
                 true => format!("{what}, on the host's network"),
                 false => format!("{what}; {}", places.join("; ")),
             }
         }
-        (true, _) if is_on_host(all) => format!("{what}, on the host's network"),
+        (true, _) if is_on_host(&all.sandboxes.iter().collect::<Vec<_>>()) => {
+            format!("{what}, on the host's network")
+        }
         (true, false) => format!(
             "{what}; {}, and {} is still reserved for it",
             basis.no_namespace(),
