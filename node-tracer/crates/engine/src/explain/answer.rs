@@ -89,6 +89,7 @@ pub(super) fn shared(all: &Explanation, basis: &Basis<'_>) -> Option<String> {
 fn wrong<'e>(all: &'e Explanation, basis: &Basis<'_>) -> Option<(String, Vec<&'e NetnsPart>)> {
     let subject = all.subject.kind;
     let is_own = |part: &&NetnsPart| basis.own.contains(&part.id.inode);
+    let gone = |part: &&NetnsPart| part.pod_state == Some(PodState::Gone);
     let asked: Option<IpAddr> = match subject {
         Kind::Address => all.subject.value.parse().ok(),
         _ => None,
@@ -135,25 +136,28 @@ fn wrong<'e>(all: &'e Explanation, basis: &Basis<'_>) -> Option<(String, Vec<&'e
         };
         return Some((said, own));
     }
-    let is_ghost = findings.clone().any(|finding| {
-        let is_its = finding
-            .netns
-            .as_ref()
-            .is_some_and(|netns| basis.own.contains(&netns.id.inode));
-        finding.rule == Rule::GhostSandbox && is_its
-    });
-    let gone = |part: &&NetnsPart| part.pod_state == Some(PodState::Gone);
-    let ghost = all.netns.iter().filter(is_own).find(gone)?;
-    if !is_ghost {
-        return None;
-    }
-    let addresses = match asked {
+    // In the order in which the findings say what to do.
+    let mut ghosts: Vec<&NetnsPart> = findings
+        .filter(|finding| finding.rule == Rule::GhostSandbox)
+        .filter_map(|finding| {
+            let inode = finding.netns.as_ref()?.id.inode;
+            let mut own = all.netns.iter().filter(is_own).filter(gone);
+            own.find(|part| part.id.inode == inode)
+        })
+        .collect();
+    let ghost = *ghosts.first()?;
+    let known: Vec<u32> = ghosts.iter().map(|part| part.id.inode).collect();
+    let others = all.netns.iter().filter(is_own).filter(gone);
+    ghosts.extend(others.filter(|part| !known.contains(&part.id.inode)));
+    let mut addresses: Vec<IpAddr> = match asked {
         Some(asked) => vec![asked],
-        None => addresses(ghost),
+        None => ghosts.iter().flat_map(|part| addresses(part)).collect(),
     };
-    let why = ghost
-        .holders
+    let mut said = BTreeSet::new();
+    addresses.retain(|ip| said.insert(*ip));
+    let why = ghosts
         .iter()
+        .flat_map(|part| &part.holders)
         .find_map(|holder| phrases::state(holder, basis.now));
     let why = why.map(|why| format!("; {why}")).unwrap_or_default();
     let said = match (subject, addresses.as_slice()) {
@@ -162,13 +166,19 @@ fn wrong<'e>(all: &'e Explanation, basis: &Basis<'_>) -> Option<(String, Vec<&'e
             "{} GHOST: its netns is still there{why}",
             itself(all, &[ghost])
         ),
-        (_, some) => format!(
-            "{} GHOST: still holds {}{why}",
-            itself(all, &[ghost]),
-            list(some)
-        ),
+        (_, some) => {
+            let whose = match (subject, ghosts.len()) {
+                (Kind::Pod | Kind::PodUid, _) | (_, 1) => "",
+                _ => "its pod ",
+            };
+            format!(
+                "{} GHOST: {whose}still holds {}{why}",
+                itself(all, &[ghost]),
+                list(some)
+            )
+        }
     };
-    Some((said, vec![ghost]))
+    Some((said, ghosts))
 }
 
 fn has(part: &NetnsPart, ip: IpAddr) -> bool {

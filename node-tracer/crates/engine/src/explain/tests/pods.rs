@@ -25,6 +25,47 @@ fn pending() -> Pod {
     }
 }
 
+/// Two sandboxes of a pod, the second one made after the first.
+fn twice(uid: &str) -> Vec<Event> {
+    let sandbox = |id: &str, attempt: u32, inode, last: u8| RuntimeSandbox {
+        id: id.to_owned(),
+        pod: PodRef {
+            namespace: Some(String::from("shop")),
+            name: Some(String::from("db-0")),
+            uid: Some(uid.to_owned()),
+        },
+        attempt,
+        ready: Some(attempt > 0),
+        created: Some(s(i64::from(attempt) * 20)),
+        netns: Some(ns(inode)),
+        ips: vec![ip(last)],
+        ..RuntimeSandbox::default()
+    };
+    let sandboxes = What::SandboxesListed {
+        source: String::from("cri"),
+        endpoint: String::from("/run/containerd/containerd.sock"),
+        runtime: None,
+        partial: None,
+        sandboxes: vec![sandbox(FIRST, 0, 100, 5), sandbox(SECOND, 1, 200, 6)],
+    };
+    vec![
+        host(0),
+        created(1, 100),
+        added(3, 100, 5),
+        created(20, 200),
+        added(21, 200, 6),
+        listed(22, &[pod("db-0", uid, &[ip(6)])]),
+        holders(23, 100, &[], &[MOUNT]),
+        holders(
+            23,
+            200,
+            &[pod_task(9, "pause", uid, SECOND)],
+            &["/run/netns/cni-2"],
+        ),
+        at(24, sandboxes),
+    ]
+}
+
 #[test]
 fn a_pod_is_not_given_what_a_deleted_one_of_its_name_holds() {
     let mut node = reborn(pending());
@@ -74,5 +115,30 @@ fn each_pod_of_a_name_has_its_own_namespaces() {
     assert_eq!(
         explained(&node, "shop/db-0").answer,
         format!("shop/db-0 (deleted) CONFLICT: 10.0.0.5 also held by running shop/web; {new}")
+    );
+}
+
+#[test]
+fn all_that_a_pods_ghosts_hold_is_named_first_what_the_first_steps_are_about() {
+    let mut node = Node::of(&twice(OLD));
+    node.tell(listed(60, &[pod("other", OTHER, &[ip(9)])]));
+    node.tick(200);
+    let told = explained(&node, "shop/db-0");
+    let ghosts = told.findings.iter().map(|part| &part.finding);
+    let ghosts = ghosts.filter(|finding| finding.rule == event::finding::Rule::GhostSandbox);
+    let held: Vec<String> = ghosts.map(|ghost| ghost.addresses[0].to_string()).collect();
+    assert_eq!(held.len(), 2);
+    let held = held.join(", ");
+    assert_eq!(
+        told.answer,
+        format!("shop/db-0 (deleted) GHOST: still holds {held}")
+    );
+    let mut steps = told.advice.iter();
+    let named = steps.find_map(|step| Some(step.split_once("10.0.0.")?.1.to_owned()));
+    assert!(named.unwrap().starts_with(&held[7..8]), "{:?}", told.advice);
+    // One namespace of them has one address.
+    assert_eq!(
+        explained(&node, "inode:200").answer,
+        format!("netns 200 of shop/db-0 GHOST: its pod still holds {held}")
     );
 }
