@@ -1,12 +1,14 @@
 //! The answer in one sentence.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{cmp::Reverse, collections::BTreeSet, net::IpAddr};
 
 use super::phrases::{self, holder_name, keeper, list, stuck_holder};
 use event::explanation::{CallPart, Explanation, Kind, NetnsPart, PodPart, PodState, SandboxPart};
 use event::{
+    CniCommand,
     clock::Timestamp,
     finding::{Holder, Rule, Severity},
+    order::Order as _,
     wording::subjects::{pod_word, short_id},
 };
 
@@ -448,9 +450,51 @@ fn pod(
         true if on_host => Vec::new(),
         true if sandboxes.is_empty() => vec![basis.no_namespace().to_owned()],
         true => vec![String::from("no netns of its sandboxes found")],
-        false => guests.iter().map(|part| place(part, "it", basis)).collect(),
+        false => by_sandbox(guests, all)
+            .iter()
+            .map(|(who, part)| place(part, who, basis))
+            .collect(),
     };
     (state, places)
+}
+
+/// A pod's namespaces, each with what of the pod has it. Of several sandboxes the
+/// latest is the present one, and comes first; as long as it is not known when
+/// each was made, none is called so.
+fn by_sandbox<'e>(mine: Vec<&'e NetnsPart>, all: &Explanation) -> Vec<(String, &'e NetnsPart)> {
+    let known = mine.iter().map(|part| Some((made(part, all)?, *part)));
+    let mut known: Vec<(Timestamp, &NetnsPart)> = match known.collect() {
+        Some(known) if mine.len() > 1 => known,
+        _ => {
+            return mine
+                .into_iter()
+                .map(|part| (String::from("it"), part))
+                .collect();
+        }
+    };
+    known.order_by_key(|(made, _)| Reverse(*made));
+    let present = known.first().and_then(|(_, part)| part.sandbox_id.as_ref());
+    let named = known.iter().map(|(_, part)| {
+        let id = short_id(part.sandbox_id.as_deref().unwrap_or_default());
+        let who = match present == part.sandbox_id.as_ref() {
+            true => format!("its present sandbox {id}"),
+            false => format!("its earlier sandbox {id} still"),
+        };
+        (who, *part)
+    });
+    named.collect()
+}
+
+/// When the sandbox of a namespace was made, or was given its network.
+fn made(part: &NetnsPart, all: &Explanation) -> Option<Timestamp> {
+    let id = part.sandbox_id.as_ref()?;
+    let listed = all.sandboxes.iter().map(|listed| &listed.sandbox);
+    let mut listed = listed.filter(|sandbox| sandbox.id == *id);
+    let calls = all.cni_calls.iter();
+    let mut added =
+        calls.filter(|call| call.command == CniCommand::Add && call.container_id == *id);
+    let created = listed.find_map(|sandbox| sandbox.created);
+    created.or_else(|| added.find_map(|add| add.started.or(add.ended)))
 }
 
 /// Whether all of its sandboxes use the host's network.

@@ -142,3 +142,13 @@ fn all_that_a_pods_ghosts_hold_is_named_first_what_the_first_steps_are_about() {
         format!("netns 200 of shop/db-0 GHOST: its pod still holds {held}")
     );
 }
+
+#[test]
+fn of_several_sandboxes_of_a_pod_the_present_one_is_told_from_earlier_ones() {
+    let node = Node::of(&twice(OLD));
+    assert_eq!(
+        explained(&node, "shop/db-0").answer,
+        "pod shop/db-0 is Running; its present sandbox bbbbbbbbbbbbb has 10.0.0.6 in netns 200; \
+         its earlier sandbox aaaaaaaaaaaaa still has 10.0.0.5 in netns 100"
+    );
+}
