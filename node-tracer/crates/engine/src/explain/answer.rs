@@ -559,6 +559,14 @@ fn container(all: &Explanation, mine: &[&NetnsPart], basis: &Basis<'_>) -> Strin
             None => format!("{short} is a container of an unknown pod"),
         },
     };
+    // Another sandbox of its pod has its own.
+    let sandbox = container.map(|(sandbox, _)| sandbox.id.as_str());
+    let sandbox = sandbox.or(is_sandbox.then_some(id));
+    let is_its = |part: &&&NetnsPart| {
+        let both = sandbox.zip(part.sandbox_id.as_deref());
+        both.is_none_or(|(own, of)| own == of)
+    };
+    let mine: Vec<&NetnsPart> = mine.iter().filter(is_its).copied().collect();
     let reserved = all
         .reservations
         .iter()

@@ -152,3 +152,18 @@ fn of_several_sandboxes_of_a_pod_the_present_one_is_told_from_earlier_ones() {
          its earlier sandbox aaaaaaaaaaaaa still has 10.0.0.5 in netns 100"
     );
 }
+
+#[test]
+fn a_sandbox_is_not_given_what_another_one_of_its_pod_has() {
+    let node = Node::of(&twice(OLD));
+    for (id, has) in [
+        (FIRST, "10.0.0.5 in netns 100"),
+        (SECOND, "10.0.0.6 in netns 200"),
+    ] {
+        let short = &id[..13];
+        assert_eq!(
+            explained(&node, id).answer,
+            format!("{short} is a sandbox of shop/db-0; it has {has}")
+        );
+    }
+}
