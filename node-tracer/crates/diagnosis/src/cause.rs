@@ -223,6 +223,11 @@ impl Cause {
         )
     }
 
+    /// Whether it says what is wrong, and not only who complains.
+    pub fn is_specific(self) -> bool {
+        !matches!(self, Self::CniPluginError | Self::Unknown)
+    }
+
     /// Whether it is the node's matter, and no pod's own.
     pub fn is_of_the_node(self) -> bool {
         match self {

@@ -111,6 +111,7 @@ pub fn explain(
     let unvisited: Vec<u32> = unvisited.map(|entry| entry.id.inode).collect();
     let basis = answer::Basis {
         own: &own,
+        uids: &related.uids,
         taker: seeds.taker.map(|netns| netns.inode),
         unvisited: &unvisited,
         not_read: &look.not_read,

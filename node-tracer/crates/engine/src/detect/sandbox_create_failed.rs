@@ -13,8 +13,9 @@
 //!   before, as a rule: that is the **earlier cause**.
 //! * What a log tells is not over because the log goes on; calls and kills are
 //!   over when nothing came for [`SILENCE`].
-//! * Where many pods have a cause that is the node's, the first of them has
-//!   the whole story, and the others refer to it.
+//! * Where many pods have one matter that is the node's, the first of them has
+//!   the whole story, and the others refer to it. One matter is one cause
+//!   and one remedy, and, of a cause that is not specific, the same words.
 
 use crate::{
     detect::{
@@ -28,7 +29,7 @@ use crate::{
 mod failure_report;
 mod finding;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use diagnosis::Cause;
 use event::order::Order as _;
@@ -36,7 +37,7 @@ use event::{OomKill, PodRef, clock::Timestamp, finding::Finding};
 
 /// So many tries are more than a bad start.
 const MANY: u64 = 3;
-/// So many pods of one cause are told together.
+/// So many pods of one matter are told together.
 const MANY_PODS: usize = 3;
 
 /// A pod that does not start.
@@ -85,9 +86,10 @@ pub fn detect(view: &View<'_>) -> Vec<Finding> {
         stuck.pod = named(view.model, &stuck.pod);
         stuck.told.order_by_key(|told| told.first);
     }
-    let leaders = leaders(&all);
-    let findings = all.iter().map(|stuck| {
-        let leader = leaders.get(&stuck.cause());
+    let matters = matters(&all);
+    let leaders = leaders(&all, &matters);
+    let findings = all.iter().zip(&matters).map(|(stuck, matter)| {
+        let leader = matter.as_ref().and_then(|matter| leaders.get(matter));
         stuck.finding(view, leader)
     });
     findings.collect()
@@ -171,7 +173,38 @@ fn of_kill(model: &Model, kill: &OomKill) -> (String, PodRef) {
 /// Pods at most that a leader names.
 const NAMED: usize = 5;
 
-/// Of a cause that is the node's and that many pods have: who tells of it.
+/// What keeps pods from starting for one reason: where these are the same, what
+/// helps one pod helps the others.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Matter {
+    cause: Cause,
+    /// What names the remedy that is more precise than the cause's own.
+    remedy: Option<&'static str>,
+    /// What was said, without names and numbers, where neither says what is
+    /// wrong.
+    words: Option<String>,
+}
+
+/// That of each; `None` if it is the pod's own.
+fn matters(all: &[Stuck<'_>]) -> Vec<Option<Matter>> {
+    let pods = all.iter().map(|stuck| &stuck.pod);
+    let names = pods.flat_map(|pod| [&pod.namespace, &pod.name, &pod.uid]);
+    let names: HashSet<&str> = names.flatten().map(String::as_str).collect();
+    let matter = |stuck: &Stuck<'_>| {
+        let told = stuck.decisive()?;
+        let cause = told.cause;
+        let remedy = cause.remedy(&told.text).map(|remedy| remedy.clause);
+        let is_clear = cause.is_specific() || remedy.is_some();
+        cause.is_of_the_node().then(|| Matter {
+            cause,
+            remedy,
+            words: (!is_clear).then(|| told.words(&names)),
+        })
+    };
+    all.iter().map(matter).collect()
+}
+
+/// Of a matter that many pods have: who tells of it.
 struct Leader {
     id: String,
     label: String,
@@ -180,12 +213,14 @@ struct Leader {
     more: usize,
 }
 
-fn leaders(all: &[Stuck<'_>]) -> BTreeMap<Cause, Leader> {
-    let mut by_cause: BTreeMap<Cause, Vec<&Stuck<'_>>> = BTreeMap::new();
-    for stuck in all.iter().filter(|stuck| stuck.cause().is_of_the_node()) {
-        by_cause.entry(stuck.cause()).or_default().push(stuck);
+fn leaders<'m>(all: &[Stuck<'_>], matters: &'m [Option<Matter>]) -> BTreeMap<&'m Matter, Leader> {
+    let mut by_matter: BTreeMap<&Matter, Vec<&Stuck<'_>>> = BTreeMap::new();
+    for (stuck, matter) in all.iter().zip(matters) {
+        if let Some(matter) = matter {
+            by_matter.entry(matter).or_default().push(stuck);
+        }
     }
-    by_cause.retain(|_, pods| pods.len() >= MANY_PODS);
+    by_matter.retain(|_, pods| pods.len() >= MANY_PODS);
     let leader = |mut pods: Vec<&Stuck<'_>>| {
         pods.order_by_key(|stuck| (stuck.since(), stuck.id.clone()));
         let (first, rest) = pods.split_first()?;
@@ -196,9 +231,9 @@ fn leaders(all: &[Stuck<'_>]) -> BTreeMap<Cause, Leader> {
             more: rest.len().saturating_sub(NAMED),
         })
     };
-    let leaders = by_cause.into_iter();
+    let leaders = by_matter.into_iter();
     leaders
-        .filter_map(|(cause, pods)| Some((cause, leader(pods)?)))
+        .filter_map(|(matter, pods)| Some((matter, leader(pods)?)))
         .collect()
 }
 

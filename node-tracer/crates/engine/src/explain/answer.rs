@@ -1,12 +1,14 @@
 //! The answer in one sentence.
 
-use std::net::IpAddr;
+use std::{cmp::Reverse, collections::BTreeSet, net::IpAddr};
 
 use super::phrases::{self, holder_name, keeper, list, stuck_holder};
-use event::explanation::{CallPart, Explanation, Kind, NetnsPart, PodPart, PodState};
+use event::explanation::{CallPart, Explanation, Kind, NetnsPart, PodPart, PodState, SandboxPart};
 use event::{
+    CniCommand,
     clock::Timestamp,
     finding::{Holder, Rule, Severity},
+    order::Order as _,
     wording::subjects::{pod_word, short_id},
 };
 
@@ -22,6 +24,8 @@ pub(super) struct Basis<'a> {
     /// The subject's own namespaces, by inode; others only share an address with
     /// them.
     pub(super) own: &'a [u32],
+    /// The subject's own pods; others, too, have to do with its addresses.
+    pub(super) uids: &'a BTreeSet<String>,
     /// The one that takes packets to the address, which no device has.
     pub(super) taker: Option<u32>,
     /// Those of all whose devices and addresses were not read.
@@ -55,22 +59,39 @@ pub(super) fn answer(all: &Explanation, basis: &Basis<'_>) -> String {
     if !subject.found {
         return nothing(subject.kind, &subject.value, basis.not_read);
     }
-    let mine = |part: &&NetnsPart| basis.own.contains(&part.id.inode);
-    let mine: Vec<&NetnsPart> = all.netns.iter().filter(mine).collect();
+    let mine = own(all, basis);
     match subject.kind {
         Kind::Address => address(all, basis),
-        Kind::Pod | Kind::PodUid => pod(all, &mine, basis),
+        Kind::Pod | Kind::PodUid => pods(all, &[], basis).join("; "),
         Kind::Container => container(all, &mine, basis),
         Kind::Netns | Kind::NetnsPath => namespace(all, &mine, basis),
         Kind::Pid => task(all, &mine, basis.now),
     }
 }
 
+/// The subject's own namespaces.
+fn own<'e>(all: &'e Explanation, basis: &Basis<'_>) -> Vec<&'e NetnsPart> {
+    let is_own = |part: &&NetnsPart| basis.own.contains(&part.id.inode);
+    all.netns.iter().filter(is_own).collect()
+}
+
 /// The answer where somebody has an address that another has as well, or that
 /// a deleted pod still has: what is wrong comes first.
 pub(super) fn shared(all: &Explanation, basis: &Basis<'_>) -> Option<String> {
+    let (said, told) = wrong(all, basis)?;
+    let others = match all.subject.kind {
+        Kind::Pod | Kind::PodUid => pods(all, &told, basis),
+        _ => Vec::new(),
+    };
+    let clauses: Vec<String> = std::iter::once(said).chain(others).collect();
+    Some(clauses.join("; "))
+}
+
+/// What is wrong, and the subject's own namespaces that are told of with it.
+fn wrong<'e>(all: &'e Explanation, basis: &Basis<'_>) -> Option<(String, Vec<&'e NetnsPart>)> {
     let subject = all.subject.kind;
     let is_own = |part: &&NetnsPart| basis.own.contains(&part.id.inode);
+    let gone = |part: &&NetnsPart| part.pod_state == Some(PodState::Gone);
     let asked: Option<IpAddr> = match subject {
         Kind::Address => all.subject.value.parse().ok(),
         _ => None,
@@ -99,7 +120,7 @@ pub(super) fn shared(all: &Explanation, basis: &Basis<'_>) -> Option<String> {
             }
             phrases::and(&named)
         };
-        return Some(match subject {
+        let said = match subject {
             Kind::Address => format!("{ip} CONFLICT: held by {}", name(&own)),
             // All are the subject's own: two sandboxes of one pod.
             _ if others.is_empty() => {
@@ -114,41 +135,52 @@ pub(super) fn shared(all: &Explanation, basis: &Basis<'_>) -> Option<String> {
                 itself(all, &own),
                 name(&others)
             ),
-        });
+        };
+        return Some((said, own));
     }
-    let is_ghost = findings.clone().any(|finding| {
-        let is_its = finding
-            .netns
-            .as_ref()
-            .is_some_and(|netns| basis.own.contains(&netns.id.inode));
-        finding.rule == Rule::GhostSandbox && is_its
-    });
-    let gone = |part: &&NetnsPart| part.pod_state == Some(PodState::Gone);
-    let ghost = all.netns.iter().filter(is_own).find(gone)?;
-    if !is_ghost {
-        return None;
-    }
-    let addresses = match asked {
+    // In the order in which the findings say what to do.
+    let mut ghosts: Vec<&NetnsPart> = findings
+        .filter(|finding| finding.rule == Rule::GhostSandbox)
+        .filter_map(|finding| {
+            let inode = finding.netns.as_ref()?.id.inode;
+            let mut own = all.netns.iter().filter(is_own).filter(gone);
+            own.find(|part| part.id.inode == inode)
+        })
+        .collect();
+    let ghost = *ghosts.first()?;
+    let known: Vec<u32> = ghosts.iter().map(|part| part.id.inode).collect();
+    let others = all.netns.iter().filter(is_own).filter(gone);
+    ghosts.extend(others.filter(|part| !known.contains(&part.id.inode)));
+    let mut addresses: Vec<IpAddr> = match asked {
         Some(asked) => vec![asked],
-        None => addresses(ghost),
+        None => ghosts.iter().flat_map(|part| addresses(part)).collect(),
     };
-    let why = ghost
-        .holders
+    let mut said = BTreeSet::new();
+    addresses.retain(|ip| said.insert(*ip));
+    let why = ghosts
         .iter()
+        .flat_map(|part| &part.holders)
         .find_map(|holder| phrases::state(holder, basis.now));
     let why = why.map(|why| format!("; {why}")).unwrap_or_default();
-    Some(match (subject, addresses.as_slice()) {
+    let said = match (subject, addresses.as_slice()) {
         (Kind::Address, [ip]) => format!("{ip} GHOST: held by {}{why}", who(ghost, all)),
         (_, []) => format!(
             "{} GHOST: its netns is still there{why}",
             itself(all, &[ghost])
         ),
-        (_, some) => format!(
-            "{} GHOST: still holds {}{why}",
-            itself(all, &[ghost]),
-            list(some)
-        ),
-    })
+        (_, some) => {
+            let whose = match (subject, ghosts.len()) {
+                (Kind::Pod | Kind::PodUid, _) | (_, 1) => "",
+                _ => "its pod ",
+            };
+            format!(
+                "{} GHOST: {whose}still holds {}{why}",
+                itself(all, &[ghost]),
+                list(some)
+            )
+        }
+    };
+    Some((said, ghosts))
 }
 
 fn has(part: &NetnsPart, ip: IpAddr) -> bool {
@@ -319,15 +351,72 @@ fn source_of(pod: &PodPart) -> &str {
     pod.source.as_deref().unwrap_or("pods")
 }
 
-fn pod(all: &Explanation, mine: &[&NetnsPart], basis: &Basis<'_>) -> String {
-    let value = match all.pods.first() {
+/// A clause for each pod of the subject that has none of the namespaces that were
+/// told of. What a pod that is gone still has is worse than what another one of
+/// its name has: it comes first, as in the list.
+fn pods(all: &Explanation, told: &[&NetnsPart], basis: &Basis<'_>) -> Vec<String> {
+    let is_own = |pod: &&PodPart| {
+        let uid = pod.uid.as_ref();
+        uid.is_none_or(|uid| basis.uids.contains(uid))
+    };
+    let its: Vec<&PodPart> = all.pods.iter().filter(is_own).collect();
+    // A mirror pod is listed with another UID than its sandbox has.
+    let listed = its.iter().position(|pod| pod.listed == Some(true));
+    let owner = |part: &NetnsPart| {
+        let uid = part.pod.as_ref().and_then(|pod| pod.uid.as_ref());
+        let by_uid = its
+            .iter()
+            .position(|pod| uid.is_some() && pod.uid.as_ref() == uid);
+        by_uid.or(listed).unwrap_or(0)
+    };
+    let mine = own(all, basis);
+    let several = its.len() > 1;
+    let mut clauses: Vec<(String, Vec<String>)> = Vec::new();
+    for number in 0..its.len().max(1) {
+        let own = mine.iter().copied().filter(|part| owner(part) == number);
+        let own: Vec<&NetnsPart> = own.collect();
+        // Of one that is gone without a trace nothing is to be said but that.
+        let is_left = !own.is_empty() || listed == Some(number);
+        let is_last = number + 1 >= its.len() && clauses.is_empty() && told.is_empty();
+        let is_told = told.iter().any(|part| owner(part) == number);
+        if is_told || !(is_left || is_last) {
+            continue;
+        }
+        let (state, places) = pod(all, its.get(number).copied(), &own, several, basis);
+        match clauses.last_mut().filter(|(last, _)| *last == state) {
+            Some((_, more)) => more.extend(places),
+            None => clauses.push((state, places)),
+        }
+    }
+    let clause = |(state, places): (String, Vec<String>)| {
+        let parts = std::iter::once(state).chain(places);
+        let parts: Vec<String> = parts.filter(|part| !part.is_empty()).collect();
+        parts.join("; ")
+    };
+    clauses.into_iter().map(clause).collect()
+}
+
+/// One pod: its state, and what it has.
+fn pod(
+    all: &Explanation,
+    pod: Option<&PodPart>,
+    mine: &[&NetnsPart],
+    several: bool,
+    basis: &Basis<'_>,
+) -> (String, Vec<String>) {
+    let value = match pod {
         Some(pod) if pod.name.is_some() => pod.reference().label(),
         _ => all.subject.value.clone(),
     };
-    let listed = all.pods.iter().find(|pod| pod.listed == Some(true));
-    let missing = all.pods.iter().find(|pod| pod.listed == Some(false));
-    let state = match (listed, missing) {
-        (Some(pod), _) => {
+    let guests: Vec<&NetnsPart> = mine.iter().copied().filter(|part| !part.host).collect();
+    let is_gone = |part: &&NetnsPart| part.pod_state == Some(PodState::Gone);
+    if several && !guests.is_empty() && guests.iter().all(is_gone) {
+        let who = format!("deleted {value} still");
+        let places = guests.iter().map(|part| place(part, &who, basis));
+        return (String::new(), places.collect());
+    }
+    let state = match pod.map(|pod| (pod, pod.listed)) {
+        Some((pod, Some(true))) => {
             let phase = match (&pod.phase, pod.deletion) {
                 (_, Some(_)) => "Terminating",
                 (Some(phase), None) => phase,
@@ -339,7 +428,7 @@ fn pod(all: &Explanation, mine: &[&NetnsPart], basis: &Basis<'_>) -> String {
             };
             format!("pod {value} is {phase}{network}")
         }
-        (None, Some(pod)) => match (&pod.doubt, pod.missing_since) {
+        Some((pod, Some(false))) => match (&pod.doubt, pod.missing_since) {
             (Some(doubt), _) => format!("pod {value} is not in the API, but {doubt}"),
             (None, Some(at)) => {
                 // The first list without it, which may be a file.
@@ -349,36 +438,75 @@ fn pod(all: &Explanation, mine: &[&NetnsPart], basis: &Basis<'_>) -> String {
             }
             (None, None) => format!("pod {value} is not in the API"),
         },
-        (None, None) => format!("pod {value}: whether it exists is unknown, no API access"),
+        _ => format!("pod {value}: whether it exists is unknown, no API access"),
     };
-    let places: Vec<String> = mine
-        .iter()
-        .filter(|part| !part.host)
-        .map(|part| place(part, mine.len() > 1, basis))
-        .collect();
-    let on_host = listed.is_some_and(|pod| pod.host_network) || is_on_host(all);
-    match places.is_empty() {
-        true if on_host => state,
-        true if all.sandboxes.is_empty() => format!("{state}; {}", basis.no_namespace()),
-        true => format!("{state}; no netns of its sandboxes found"),
-        false => format!("{state}; {}", places.join("; ")),
-    }
+    let its_own = |part: &&SandboxPart| {
+        let uid = part.sandbox.pod.uid.as_ref();
+        !several || pod.is_some_and(|pod| pod.uid.as_ref() == uid)
+    };
+    let sandboxes: Vec<&SandboxPart> = all.sandboxes.iter().filter(its_own).collect();
+    let on_host = pod.is_some_and(|pod| pod.host_network) || is_on_host(&sandboxes);
+    let places = match guests.is_empty() {
+        true if on_host => Vec::new(),
+        true if sandboxes.is_empty() => vec![basis.no_namespace().to_owned()],
+        true => vec![String::from("no netns of its sandboxes found")],
+        false => by_sandbox(guests, all)
+            .iter()
+            .map(|(who, part)| place(part, who, basis))
+            .collect(),
+    };
+    (state, places)
+}
+
+/// A pod's namespaces, each with what of the pod has it. Of several sandboxes the
+/// latest is the present one, and comes first; as long as it is not known when
+/// each was made, none is called so.
+fn by_sandbox<'e>(mine: Vec<&'e NetnsPart>, all: &Explanation) -> Vec<(String, &'e NetnsPart)> {
+    let known = mine.iter().map(|part| Some((made(part, all)?, *part)));
+    let mut known: Vec<(Timestamp, &NetnsPart)> = match known.collect() {
+        Some(known) if mine.len() > 1 => known,
+        _ => {
+            return mine
+                .into_iter()
+                .map(|part| (String::from("it"), part))
+                .collect();
+        }
+    };
+    known.order_by_key(|(made, _)| Reverse(*made));
+    let present = known.first().and_then(|(_, part)| part.sandbox_id.as_ref());
+    let named = known.iter().map(|(_, part)| {
+        let id = short_id(part.sandbox_id.as_deref().unwrap_or_default());
+        let who = match present == part.sandbox_id.as_ref() {
+            true => format!("its present sandbox {id}"),
+            false => format!("its earlier sandbox {id} still"),
+        };
+        (who, *part)
+    });
+    named.collect()
+}
+
+/// When the sandbox of a namespace was made, or was given its network.
+fn made(part: &NetnsPart, all: &Explanation) -> Option<Timestamp> {
+    let id = part.sandbox_id.as_ref()?;
+    let listed = all.sandboxes.iter().map(|listed| &listed.sandbox);
+    let mut listed = listed.filter(|sandbox| sandbox.id == *id);
+    let calls = all.cni_calls.iter();
+    let mut added =
+        calls.filter(|call| call.command == CniCommand::Add && call.container_id == *id);
+    let created = listed.find_map(|sandbox| sandbox.created);
+    created.or_else(|| added.find_map(|add| add.started.or(add.ended)))
 }
 
 /// Whether all of its sandboxes use the host's network.
-fn is_on_host(all: &Explanation) -> bool {
-    let mut sandboxes = all.sandboxes.iter();
-    !all.sandboxes.is_empty() && sandboxes.all(|each| each.sandbox.host_network)
+fn is_on_host(sandboxes: &[&SandboxPart]) -> bool {
+    let mut all = sandboxes.iter();
+    !sandboxes.is_empty() && all.all(|each| each.sandbox.host_network)
 }
 
 /// `it has 10.0.3.7 in netns 4026532246, kept by ...`
-fn place(part: &NetnsPart, several: bool, basis: &Basis<'_>) -> String {
+fn place(part: &NetnsPart, who: &str, basis: &Basis<'_>) -> String {
     let inode = part.id.inode;
     let addresses = addresses(part);
-    let who = match (several, part.pod_state) {
-        (true, Some(PodState::Gone)) => "the deleted one",
-        _ => "it",
-    };
     let has = match addresses.is_empty() {
         true if basis.is_unvisited(part) => format!("{who} has netns {inode} ({UNVISITED})"),
         true => format!("{who} has netns {inode} and no address"),
@@ -431,6 +559,14 @@ fn container(all: &Explanation, mine: &[&NetnsPart], basis: &Basis<'_>) -> Strin
             None => format!("{short} is a container of an unknown pod"),
         },
     };
+    // Another sandbox of its pod has its own.
+    let sandbox = container.map(|(sandbox, _)| sandbox.id.as_str());
+    let sandbox = sandbox.or(is_sandbox.then_some(id));
+    let is_its = |part: &&&NetnsPart| {
+        let both = sandbox.zip(part.sandbox_id.as_deref());
+        both.is_none_or(|(own, of)| own == of)
+    };
+    let mine: Vec<&NetnsPart> = mine.iter().filter(is_its).copied().collect();
     let reserved = all
         .reservations
         .iter()
@@ -439,13 +575,15 @@ fn container(all: &Explanation, mine: &[&NetnsPart], basis: &Basis<'_>) -> Strin
     match (mine.is_empty(), reserved.is_empty()) {
         (false, _) => {
             let places = mine.iter().filter(|part| !part.host);
-            let places: Vec<String> = places.map(|part| place(part, false, basis)).collect();
+            let places: Vec<String> = places.map(|part| place(part, "it", basis)).collect();
             match places.is_empty() {
                 true => format!("{what}, on the host's network"),
                 false => format!("{what}; {}", places.join("; ")),
             }
         }
-        (true, _) if is_on_host(all) => format!("{what}, on the host's network"),
+        (true, _) if is_on_host(&all.sandboxes.iter().collect::<Vec<_>>()) => {
+            format!("{what}, on the host's network")
+        }
         (true, false) => format!(
             "{what}; {}, and {} is still reserved for it",
             basis.no_namespace(),

@@ -7,9 +7,10 @@ use crate::{
     Engine,
     detect::{View, add_failed, blocked_task},
 };
-use event::explanation::{FindingPart, NetnsPart};
+use event::explanation::{FindingPart, NetnsPart, PodState};
 use event::finding::{Finding, Holder, Rule, Severity, State};
 use event::order::Order as _;
+use event::wording::subjects::pod_word;
 
 /// Open findings about any of a subject's parts, worst first. That the task asked
 /// about is stuck is one, also where it is told as one of many.
@@ -140,6 +141,14 @@ pub(super) fn otherwise(
     if let Some((comm, tid)) = all.find_map(asleep) {
         return vec![format!(
             "look again in some seconds: {comm} ({tid}) is in state D, unknown since when"
+        )];
+    }
+    let gone = |part: &&NetnsPart| part.pod_state == Some(PodState::Gone);
+    let gone = netns.iter().find(gone);
+    if let Some(pod) = gone.and_then(|part| part.pod.as_ref()) {
+        return vec![format!(
+            "look again in a minute: the deletion of {} may still be under way",
+            pod_word(pod)
         )];
     }
     vec![String::from(match partial {

@@ -18,6 +18,7 @@ use sink::{JsonSink, Sink as _, TextSink};
 mod incident;
 mod lookup;
 mod partial;
+mod pods;
 
 use self::incident::*;
 

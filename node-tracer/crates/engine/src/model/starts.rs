@@ -15,8 +15,7 @@ use std::{
     time::Duration,
 };
 
-pub use self::fold::gist;
-use self::fold::key;
+pub use self::fold::{gist, key};
 use diagnosis::Cause;
 use event::{FullFilesystem, OomKill, PodRef, StartFailure, clock::Timestamp};
 

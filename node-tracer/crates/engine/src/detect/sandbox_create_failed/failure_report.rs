@@ -5,15 +5,19 @@ use crate::{
     model::{
         Model,
         calls::{CallResult, Failing, PodCalls},
-        starts::{Failed, gist},
+        starts::{Failed, gist, key},
     },
 };
+use std::collections::HashSet;
+
 use diagnosis::{Cause, phrase::SearchText};
 use event::{OomKill, clock::Timestamp, wording::subjects::task_label};
 
 pub(super) struct FailureReport<'a> {
     pub(super) cause: Cause,
     pub(super) text: String,
+    /// Of a call that was seen, what a runtime tells of it.
+    passed_on: Option<String>,
     /// Who said so first.
     pub(super) reporter: &'a str,
     pub(super) first: Timestamp,
@@ -33,6 +37,7 @@ impl<'a> FailureReport<'a> {
         Self {
             cause,
             text: gist(&failure.message),
+            passed_on: None,
             reporter: failed.reporters().next().unwrap_or("log"),
             first: failed.first,
             last: failed.last,
@@ -56,6 +61,15 @@ impl<'a> FailureReport<'a> {
         Self {
             cause: Cause::of_call(failing.end.plugin_failure(), children),
             text: format!("CNI ADD in {} {}", failing.plugin, failure(&failing.end)),
+            passed_on: failing.end.error.as_ref().map(|error| {
+                let plugin = &failing.plugin;
+                let details = error.details.as_deref().map(|text| format!("; {text}"));
+                let details = details.unwrap_or_default();
+                format!(
+                    "plugin type=\"{plugin}\" failed (add): {}{details}",
+                    error.msg
+                )
+            }),
             reporter: "cni",
             first: failing.since,
             last: failing.end.at,
@@ -81,6 +95,7 @@ impl<'a> FailureReport<'a> {
                 _ => Cause::SandboxOom,
             },
             text,
+            passed_on: None,
             reporter: "kernel",
             first: at,
             last: at,
@@ -88,6 +103,16 @@ impl<'a> FailureReport<'a> {
             mended: false,
             sums_up: false,
         }
+    }
+
+    /// What failed and how, without names and numbers: the same for each pod
+    /// that it keeps from starting, whoever tells it.
+    pub(super) fn words(&self, names: &HashSet<&str>) -> String {
+        let text = self.passed_on.as_ref().unwrap_or(&self.text);
+        key(&match plugin(text) {
+            Some((plugin, said)) => format!("{plugin}: {}", without(said, names)),
+            None => without(text, names),
+        })
     }
 
     /// How much it decides.
@@ -98,6 +123,29 @@ impl<'a> FailureReport<'a> {
             (_, false) => 2,
         }
     }
+}
+
+/// `plugin type="bridge" name="pods" failed (add): no such device`: the plugin and
+/// what it said.
+fn plugin(text: &str) -> Option<(&str, &str)> {
+    let (_, rest) = text.split_once("plugin type=\"")?;
+    let (plugin, rest) = rest.split_once('"')?;
+    let (_, said) = rest.split_once("failed (add): ")?;
+    Some((plugin, said))
+}
+
+/// A text without these words.
+fn without(text: &str, names: &HashSet<&str>) -> String {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let mut rest = String::with_capacity(text.len());
+    for piece in text.split_inclusive(|c| !is_part(c)) {
+        let word = piece.trim_end_matches(|c| !is_part(c));
+        match names.contains(word) {
+            true => rest.extend(["#", piece.strip_prefix(word).unwrap_or_default()]),
+            false => rest.push_str(piece),
+        }
+    }
+    rest
 }
 
 /// The kubelet's summary of what each volume's own message says.

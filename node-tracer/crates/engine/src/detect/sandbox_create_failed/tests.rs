@@ -185,6 +185,102 @@ fn of_many_pods_one_tells_the_story() {
     );
 }
 
+/// Failed ADDs of pods named so: each with its plugin and what that says.
+fn failed_adds(node: &mut Node, said: &[(&str, &str, &str)]) {
+    feed(node, [host(0)]);
+    for (name, plugin, error) in said {
+        let container = format!("{:0>64}", name.len());
+        let container = format!("{name:a>8}{}", &container[8..]).replace('-', "0");
+        let mut add = call("ADD", &container, 100, &format!("uid-{name}"), name);
+        add.plugin = (*plugin).to_owned();
+        feed(node, [calls(1, add.clone()), failed(2, add, error)]);
+    }
+}
+
+/// Findings that others refer to, by pod, each with what it says of them.
+fn leaders(all: &[Finding]) -> Vec<(String, String)> {
+    let leading = all.iter().filter_map(|found| {
+        let claims = found.evidence.iter().map(|one| &one.claim);
+        let claim = claims
+            .into_iter()
+            .find(|claim| claim.starts_with("the node"))?;
+        Some((found.pod.as_ref()?.label(), claim.clone()))
+    });
+    leading.collect()
+}
+
+#[test]
+fn failures_that_only_share_a_class_are_not_one_matter() {
+    let mut node = Node::default();
+    failed_adds(
+        &mut node,
+        &[
+            ("d", "bridge", "invalid CIDR address: abc"),
+            ("f", "macvlan", "Link not found"),
+            (
+                "g",
+                "host-device",
+                "failed to find host device: Link not found",
+            ),
+            ("h", "ptp", "failed to make veth pair: invalid argument"),
+        ],
+    );
+    let all = findings(&mut node, 3);
+    assert_eq!(all.len(), 4);
+    assert!(
+        all.iter()
+            .all(|found| cause(found) == ("cni-plugin-error", None))
+    );
+    assert_eq!(leaders(&all), []);
+    for found in &all {
+        let first = &found.advice[0];
+        assert!(!first.starts_with("the same as"), "{first}");
+    }
+}
+
+#[test]
+fn failures_in_the_same_words_are_one_matter_whichever_pod_they_name() {
+    let mut node = Node::default();
+    let says = |name: &str| format!("no policy 77 of shop/{name}: controller says no to {name}");
+    let said = ["web", "a", "db-0"].map(|name| (name, says(name)));
+    let said = said.each_ref().map(|(name, says)| (*name, "sdn", &**says));
+    failed_adds(&mut node, &said);
+    // Of another one a log tells, in a runtime's words.
+    let log = format!(
+        "rpc error: code = Unknown desc = failed to setup network for sandbox \"{SANDBOX}\": \
+         plugin type=\"sdn\" name=\"pods\" failed (add): {}",
+        says("api")
+    );
+    feed(&mut node, [told(3, "api", &log)]);
+    let all = findings(&mut node, 4);
+    assert_eq!(all.len(), 4);
+    let [(_, claim)] = &leaders(&all)[..] else {
+        panic!("{all:#?}")
+    };
+    assert_eq!(claim.matches("shop/").count(), 3, "{claim}");
+}
+
+#[test]
+fn what_needs_another_remedy_is_another_matter() {
+    let mut node = Node::default();
+    let cgroup = "Failed to create pod sandbox: expected cgroupsPath to be of format \
+                  \"slice:prefix:name\" for systemd cgroups";
+    let overlay = "Failed to create pod sandbox: failed to mount overlay: no such device";
+    for (name, message) in [("a", cgroup), ("b", cgroup), ("c", cgroup), ("d", overlay)] {
+        feed(&mut node, [told(1, name, message)]);
+    }
+    let all = findings(&mut node, 2);
+    assert!(
+        all.iter()
+            .all(|found| cause(found).0 == "runtime-unavailable"),
+        "{all:#?}"
+    );
+    let [(_, claim)] = &leaders(&all)[..] else {
+        panic!("{all:#?}")
+    };
+    assert!(!claim.contains("shop/d"), "{claim}");
+}
+
 #[test]
 fn a_failed_add_is_a_pod_that_does_not_start() {
     let mut node = Node::default();

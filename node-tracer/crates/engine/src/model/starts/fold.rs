@@ -44,7 +44,7 @@ pub fn gist(message: &str) -> String {
 }
 
 /// What makes a failure the same.
-pub(super) fn key(message: &str) -> String {
+pub fn key(message: &str) -> String {
     let text = unquoted(message);
     let ends = WRAPPERS.iter().filter_map(|wrapper| {
         let at = text.rfind(wrapper)?;
