@@ -64,8 +64,8 @@ pub(super) struct Parent {
     /// It is in a pod's cgroup; `None` if that cannot be told.
     pub in_pod: Option<bool>,
     /// It still lived when that had been read: what is read of one that has
-    /// ended may be another's, or nobody's.
-    pub lives: bool,
+    /// ended may be another's, or nobody's. `None` if that cannot be read.
+    pub lives: Option<bool>,
     /// It listens on the runtime's socket, as the kernel says.
     pub listens: bool,
     /// It is a service of the node's first process.
@@ -368,10 +368,18 @@ fn distrust_parent(task: &KernelTask, parent: &Parent, host: Host) -> Option<Str
     if !RUNTIMES.contains(&name) {
         return Some(format!("its parent {name} is no container runtime"));
     }
-    if !parent.lives {
-        return Some(format!(
-            "its parent {name} has ended too soon to be looked at"
-        ));
+    match parent.lives {
+        Some(true) => {}
+        Some(false) => {
+            return Some(format!(
+                "its parent {name} has ended too soon to be looked at"
+            ));
+        }
+        None => {
+            return Some(format!(
+                "whether its parent {name} still lives cannot be read"
+            ));
+        }
     }
     match parent.in_pod {
         Some(false) => {}

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Procfs, ProcfsError, TaskEntry, read_file, read_stat, tasks};
+use super::{Procfs, ProcfsError, Stat, TaskEntry, read_file, read_stat, tasks};
 
 /// Nanoseconds of one clock tick in /proc (`USER_HZ` is 100 everywhere).
 const TICK: u64 = 10_000_000;
@@ -31,33 +31,33 @@ impl Procfs {
 
     /// Whether the process of this number is there and was when one of its
     /// threads started (ns since boot): it is not another one that has the
-    /// number now.
-    pub fn still_lives(&self, pid: u32, thread_start: u64) -> bool {
-        let task = self.task(pid).map(|entry| entry.task);
-        task.is_some_and(|task| {
-            let started = task
-                .start_ticks
-                .is_some_and(|start| start <= thread_start / TICK);
-            started && !matches!(task.state, Some('Z' | 'X'))
-        })
+    /// number now. `None` if that cannot be read, in time.
+    pub fn still_lives(&self, pid: u32, thread_start: u64) -> Option<bool> {
+        let stat = self.stat_of(pid).ok()?;
+        Some(stat.is_some_and(|stat| {
+            !matches!(stat.state, 'Z' | 'X') && stat.starttime <= thread_start / TICK
+        }))
     }
 
     /// Whether the process that started then (ns since boot) may still be
     /// there: not if it has ended, or its number is another's.
     pub fn lives(&self, pid: u32, start_boottime: u64) -> bool {
-        let folder = self.proc.join(pid.to_string());
-        // Not its `status`, which takes the kernel 40 ms if it is in 65,536 groups.
-        let stat = self.bounded(self.patience, folder.clone(), |folder| {
-            read_stat(&folder.join("stat"))
-        });
-        match stat {
+        match self.stat_of(pid) {
             Ok(Some(stat)) => {
                 let ticks = start_boottime / TICK;
                 !matches!(stat.state, 'Z' | 'X') && stat.starttime == ticks
             }
             Ok(None) => false,
-            Err(_) => folder.exists(),
+            Err(_) => self.proc.join(pid.to_string()).exists(),
         }
+    }
+
+    /// Not its `status`, which takes the kernel 40 ms if it is in 65,536 groups.
+    fn stat_of(&self, pid: u32) -> Result<Option<Stat>, ProcfsError> {
+        let folder = self.proc.join(pid.to_string());
+        self.bounded(self.patience, folder, |folder| {
+            read_stat(&folder.join("stat"))
+        })
     }
 }
 
@@ -108,8 +108,9 @@ mod tests {
         assert!(procfs.lives(std::process::id(), start * TICK + 1));
         assert!(!procfs.lives(std::process::id(), (start + 1) * TICK));
         assert!(!procfs.lives(u32::MAX, 0));
-        assert!(procfs.still_lives(std::process::id(), (start + 700) * TICK));
-        assert!(!procfs.still_lives(std::process::id(), start * TICK - 1));
+        let still = |start: u64| procfs.still_lives(std::process::id(), start);
+        assert_eq!(still((start + 700) * TICK), Some(true));
+        assert_eq!(still(start * TICK - 1), Some(false));
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let ticks = procfs.task(child.id()).unwrap().task.start_ticks.unwrap();
         let ended = || !procfs.lives(child.id(), ticks * TICK);

@@ -39,7 +39,7 @@ pub(super) fn containerd() -> Parent {
     Parent {
         exe: Some(String::from("containerd")),
         in_pod: Some(false),
-        lives: true,
+        lives: Some(true),
         ..Parent::default()
     }
 }
@@ -227,12 +227,14 @@ fn a_runtime_with_mounts_of_its_own_is_vouched_for_by_its_socket_or_by_systemd()
 
 #[test]
 fn what_is_read_of_a_parent_that_has_ended_is_not_believed() {
-    let ended = Parent {
-        lives: false,
-        ..containerd()
-    };
-    let exec = exec(5, root(4, "containerd"), "/opt/cni/bin/bridge");
-    assert!(!call(CniTable::new(HOST).exec(&exec, || ended)).trusted);
+    for lives in [Some(false), None] {
+        let ended = Parent {
+            lives,
+            ..containerd()
+        };
+        let exec = exec(5, root(4, "containerd"), "/opt/cni/bin/bridge");
+        assert!(!call(CniTable::new(HOST).exec(&exec, || ended)).trusted);
+    }
 }
 
 #[test]
