@@ -443,11 +443,22 @@ pub fn deleted(old: &[Pod], new: &[Pod]) -> Vec<PodRef> {
 }
 
 /// Those of which the next list has neither themselves nor the mirror that took
-/// their place; see [`is_same`].
+/// their place (see [`is_same`]), and could have.
 fn gone<'a>(old: &'a [Pod], new: &'a [Pod]) -> impl Iterator<Item = &'a Pod> {
     let kept: BTreeSet<(&str, &str, &str)> = new.iter().flat_map(names).collect();
+    let nodes: BTreeSet<&str> = new.iter().filter_map(|pod| pod.node.as_deref()).collect();
+    let namespaces: BTreeSet<&str> = new.iter().map(|pod| pod.namespace.as_str()).collect();
+    // What lists pods lists those of one node or of all, and those of one
+    // namespace or of all. A node may have pods of one alone; not a cluster.
+    let could_have = move |pod: &Pod| {
+        let its = pod.node.as_deref();
+        let of_its_node = nodes.len() != 1 || its.is_none_or(|its| nodes.contains(its));
+        let of_its_namespace =
+            namespaces.len() != 1 || nodes.len() < 2 || namespaces.contains(pod.namespace.as_str());
+        of_its_node && of_its_namespace
+    };
     old.iter()
-        .filter(move |pod| !names(pod).any(|name| kept.contains(&name)))
+        .filter(move |pod| could_have(pod) && !names(pod).any(|name| kept.contains(&name)))
 }
 
 /// What a pod is known by from one list to the next.

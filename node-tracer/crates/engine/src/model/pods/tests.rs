@@ -115,6 +115,36 @@ fn deleted_pods_are_those_that_the_next_list_lacks() {
 }
 
 #[test]
+fn a_list_of_other_pods_alone_shows_of_none_that_it_is_gone() {
+    let on = |namespace: &str, name: &str, node: &str| Pod {
+        namespace: namespace.to_owned(),
+        node: Some(node.to_owned()),
+        ..pod(name, name, &[])
+    };
+    let proxy = on("kube-system", "proxy", "n1");
+    let other = on("kube-system", "other", "n2");
+    let all = [on("shop", "web", "n1"), proxy.clone(), other.clone()];
+    let gone = |new: &[Pod]| deleted(&all, new).len();
+    assert_eq!(
+        gone(&[proxy.clone(), other.clone()]),
+        0,
+        "one namespace of many nodes"
+    );
+    assert_eq!(
+        gone(&[other.clone(), on("shop", "db", "n2")]),
+        0,
+        "another node"
+    );
+    assert_eq!(
+        gone(&[proxy.clone()]),
+        1,
+        "this node has one namespace's alone"
+    );
+    assert_eq!(gone(&[proxy, other, on("shop", "db", "n2")]), 1);
+    assert_eq!(gone(&[]), 3);
+}
+
+#[test]
 fn a_pod_is_gone_whatever_others_write_that_they_are_the_mirror_of() {
     const HASH: &str = "a4f4d2f9b1c84e7f8e0f7c1d2b3a4958";
     let of = |name: &str, uid: &str| Pod {
