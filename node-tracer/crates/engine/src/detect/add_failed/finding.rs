@@ -125,7 +125,12 @@ impl Failed<'_> {
         let claim = format!("{plugin}{pace} {}", failure(&failing.end));
         claims.push(evidence(claim, source, failing.end.at));
         let plugins = self.attachment.into_iter().flat_map(|each| &each.plugins);
-        for child in plugins.filter(|plugin| plugin.delegated) {
+        let (children, chain): (Vec<_>, Vec<_>) = plugins.partition(|plugin| plugin.delegated);
+        let caller = match chain.as_slice() {
+            [only] => only.plugin.as_str(),
+            _ => "a plugin of the chain",
+        };
+        for child in children {
             let Some(end) = child.add.as_ref().and_then(|add| add.end.as_ref()) else {
                 continue;
             };
@@ -136,7 +141,7 @@ impl Failed<'_> {
                 true => format!("gave {}", given.join(", ")),
                 false => failure(end),
             };
-            let claim = format!("{}, which {plugin} called, {how}", child.plugin);
+            let claim = format!("{}, which {caller} called, {how}", child.plugin);
             claims.push(evidence(claim, source, end.at));
         }
         for other_owner in &self.other_owners {
