@@ -2,7 +2,7 @@
 //! end it, then clean up.
 
 use crate::detect::{
-    Command, answering, cordon, crictl,
+    Command, answering, cordon,
     facts::{ghosts::Ghost, unused},
     ghost_sandbox::{
         address_state::{AddressState, Case},
@@ -12,7 +12,7 @@ use crate::detect::{
         is_frozen,
         set_aside::set_aside,
     },
-    joined, logged_of, pod_of, release_advice, remove_sandbox, repair, uncordon,
+    joined, logged_of, pod_of, release_advice, repair, uncordon,
 };
 use event::{
     Task,
@@ -46,17 +46,6 @@ impl GhostReport<'_, '_> {
         }
         self.advise_on_reservations(&mut advice);
         self.advise_on_holder(&mut advice);
-        // What the runtime does not have it cannot remove.
-        let all = answering(self.view.model);
-        let is_gone = |id: &&String| all.is_some_and(|all| all.of_container(id).is_none());
-        let id = self.ghost.entry.sandbox.id.as_ref();
-        if let Some(id) = id.filter(|id| !is_gone(id)) {
-            let command = remove_sandbox(self.view.model, id);
-            advice.push(commented(
-                command,
-                "after the holder ends, not found: kubelet was first",
-            ));
-        }
         if let Some(address) = self.ghost.addresses.first() {
             let command = Command::new("node-tracer explain").word(address.to_string());
             let comment = match self.victim_name() {
@@ -94,7 +83,7 @@ impl GhostReport<'_, '_> {
         is_harmless(&name).then_some(name)
     }
 
-    /// What ends what holds the namespace open.
+    /// What ends what holds the namespace open, and what removes the sandbox.
     fn advise_on_holder(&self, advice: &mut Vec<String>) {
         let Ghost { entry, stuck, .. } = self.ghost;
         if let Some(first) = stuck.first() {
@@ -121,18 +110,17 @@ impl GhostReport<'_, '_> {
             ));
         } else if entry.task_count > 0 {
             self.advise_on_tasks(advice);
-        } else if entry.mounts.is_empty() && entry.fds.is_empty() && entry.sockets.is_empty() {
-            advice.push(String::from(
-                "find the process that has a socket in it: one that was in the netns and has left \
-                 it, as node agents and CNI daemons do; ending it releases the netns",
-            ));
         } else {
-            if let Some(id) = &entry.sandbox.id {
-                let command = crictl(self.view.model, "pods --id").id(id);
-                advice.push(commented(command, "must not show it as Ready"));
-            }
-            advice.extend(unused::release(entry));
+            advice.extend(unused::release(self.view, entry));
+            return;
         }
+        let removal = unused::removal(self.view, entry);
+        advice.extend(removal.map(|removal| {
+            commented(
+                removal,
+                "after the holder ends, not found: kubelet was first",
+            )
+        }));
     }
 
     /// How to end tasks that take signals. A program of the node can have a thread

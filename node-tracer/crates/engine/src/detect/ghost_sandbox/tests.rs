@@ -5,7 +5,7 @@ mod elsewhere;
 mod ipam;
 mod untold;
 
-use std::{net::Ipv6Addr, path::Path};
+use std::{net::Ipv6Addr, path::Path, slice};
 
 use crate::testing::Node;
 use event::{
@@ -281,6 +281,44 @@ fn a_mount_alone_counts_after_the_same_time() {
             .iter()
             .any(|advice| advice.starts_with(&format!("umount {MOUNT} ")))
     );
+}
+
+/// CNI DEL needs the namespace: without it a bridge leaves its chains, and a device
+/// that was the host's is not given back.
+#[test]
+fn what_the_runtime_may_have_it_removes_before_anything_is_unmounted() {
+    let path = Path::new(MOUNT);
+    let elsewhere = [mount::of_user(77, path), mount::of_process(77, path)];
+    let stopped = RuntimeSandbox {
+        ready: Some(false),
+        ..sandbox("sandbox-old", 100, OLD)
+    };
+    for place in elsewhere.iter().map(|it| it.as_path()).chain([path]) {
+        let steps = |list: Event| {
+            let mut story = without(|what| matches!(what, What::TaskBlocked { .. }));
+            story.push(list);
+            story.push(holders(64, 100, &[], &[place.to_str().unwrap()]));
+            let advice = ghost(&story, 90).unwrap().advice;
+            let first = |verbs: &[&str]| {
+                let is = |step: &String| verbs.iter().any(|verb| step.starts_with(verb));
+                advice.iter().position(is)
+            };
+            let is_if =
+                |step: &String| step.starts_with("when the sandbox is removed and netns 100");
+            let end = first(&["umount ", "kill "]).unwrap();
+            (
+                first(&["crictl stopp "]),
+                advice.iter().position(is_if),
+                end,
+            )
+        };
+        for list in [cri(63, slice::from_ref(&stopped)), half_of_cri(63, &[])] {
+            let (removed, looked, ended) = steps(list);
+            assert!(removed.unwrap() < looked.unwrap() && looked.unwrap() < ended);
+        }
+        let (removed, looked, _) = steps(cri(63, &[]));
+        assert_eq!((removed, looked), (None, None));
+    }
 }
 
 /// Its tasks and its mount are gone, and what is left are these descriptors.
