@@ -247,6 +247,64 @@ fn a_program_of_the_node_with_a_thread_in_a_ghosts_netns_is_not_killed() {
     assert_eq!(kills(&[containerd]), None);
 }
 
+/// The pause process of a sandbox ends by nothing else.
+#[test]
+fn tasks_that_take_signals_end_by_the_runtime_that_has_their_sandbox() {
+    let told = |pause: Task, lists: &[Event]| {
+        let mut story = without(|what| matches!(what, What::TaskBlocked { .. }));
+        story.extend_from_slice(lists);
+        story.push(holders(
+            64,
+            100,
+            &[pause, task(6186, "containerd")],
+            &[MOUNT],
+        ));
+        let steps = ghost(&story, 90).unwrap().advice.into_iter();
+        let wanted = |step: &String| {
+            let verbs = ["crictl", "kill", "do not just", "see whether the kubelet"];
+            verbs.iter().any(|verb| step.starts_with(verb)) || step.contains("still in state D")
+        };
+        steps.filter(wanted).collect::<Vec<_>>()
+    };
+    let begins = |steps: &[String], with: &[&str]| {
+        let pairs = || steps.iter().zip(with);
+        steps.len() == with.len() && pairs().all(|(step, begin)| step.starts_with(begin))
+    };
+    let pause = pod_task(7, "pause", OLD, "sandbox-old");
+    let listed = cri(63, &[sandbox("sandbox-old", 100, OLD)]);
+
+    let steps = told(pause.clone(), slice::from_ref(&listed));
+    let order = [
+        "crictl stopp ",
+        "see whether the kubelet",
+        "do not just end containerd",
+    ];
+    assert!(begins(&steps, &order), "{steps:#?}");
+    assert!(steps[0].contains("    # ends its tasks"), "{steps:#?}");
+
+    let steps = told(pause.clone(), &[half_of_cri(63, &[])]);
+    let order = ["crictl stopp ", "do not just end containerd", "kill -9 7 "];
+    assert!(begins(&steps, &order), "it may have it: {steps:#?}");
+
+    let steps = told(pause.clone(), &[cri(63, &[])]);
+    let order = ["do not just end containerd", "kill -9 7 "];
+    assert!(begins(&steps, &order), "{steps:#?}");
+
+    let asleep = Task {
+        state: Some('D'),
+        ..pause
+    };
+    let steps = told(asleep, &[listed]);
+    assert!(
+        begins(&steps, &["look again", "crictl stopp "]),
+        "{steps:#?}"
+    );
+    assert!(
+        steps[1].contains("    # after the holder ends"),
+        "{steps:#?}"
+    );
+}
+
 /// The path of another pod that runs, by which whoever has the mount calls it.
 #[test]
 fn what_is_mounted_elsewhere_is_unmounted_there_and_not_on_the_node() {
