@@ -1,5 +1,5 @@
 //! pinned-netns: a pod sandbox's network namespace is kept although nothing
-//! runs in it and no runtime has a sandbox of it any more.
+//! runs in it, and no runtime has a sandbox of it that is ready.
 //!
 //! It is one if all of these are so:
 //!

@@ -253,7 +253,7 @@ fn advice(view: &View<'_>, entry: &NetnsEntry, name: &str, why: Why) -> Vec<Stri
         }
     })];
     if matches!(why, Why::Empty) {
-        advice.extend(unused::release(entry));
+        advice.extend(unused::release(view, entry));
     }
     advice.push(String::from(
         "then restart the pod of the CNI's daemon on this node: the device comes back down and \

@@ -147,6 +147,20 @@ fn no_process_is_called_so_that_its_name_is_a_command_of_advice() {
     assert!(named > 10, "{named}");
 }
 
+/// CNI DEL needs the namespace.
+#[test]
+fn nothing_is_unmounted_before_the_runtime_has_removed_what_it_may_have() {
+    let mut removed = 0;
+    for finding in whole() {
+        let first = |verb: &str| finding.advice.iter().position(|it| it.starts_with(verb));
+        if let (Some(remove), Some(unmount)) = (first("crictl stopp "), first("umount ")) {
+            removed += 1;
+            assert!(remove < unmount, "{:#?}", finding.advice);
+        }
+    }
+    assert!(removed > 10, "{removed}");
+}
+
 #[test]
 fn what_keeps_pods_away_is_first_and_is_undone_last() {
     let mut cordoned = 0;

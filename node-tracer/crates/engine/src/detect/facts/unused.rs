@@ -4,7 +4,7 @@ use crate::{
     detect::{
         View, answering,
         facts::{
-            command::Command,
+            command::{Command, remove_sandbox},
             common::{fd_label, socket_label},
             ghosts, own,
         },
@@ -254,9 +254,34 @@ const MOUNTS: usize = 3;
 /// they go with its processes.
 const USERS: &str = "a user process, its own mounts hold the netns open, look again for others";
 
-/// How to end what holds a namespace open in which no task is, in steps.
-pub fn release(entry: &NetnsEntry) -> Vec<String> {
+/// Has the runtime remove the sandbox that it has of a namespace, or may have.
+pub(in crate::detect) fn removal(view: &View<'_>, entry: &NetnsEntry) -> Option<Command> {
+    let own = entry.sandbox.id.as_deref();
+    let id = match answering(view.model) {
+        Some(list) => {
+            let listed = own.and_then(|id| list.of_container(id));
+            let listed = listed.or_else(|| sandbox_of(view, list, entry));
+            listed.map(|sandbox| sandbox.id.as_str())
+        }
+        None => own,
+    };
+    id.map(|id| remove_sandbox(view.model, id))
+}
+
+/// How to end a namespace in which no task is, in steps. CNI DEL gives back what
+/// the namespace has and needs it for that: so the runtime comes first.
+pub fn release(view: &View<'_>, entry: &NetnsEntry) -> Vec<String> {
     let mut steps = Vec::new();
+    if let Some(removal) = removal(view, entry) {
+        steps.push(commented(
+            removal,
+            "runs CNI DEL, which needs the netns, not found: kubelet was first",
+        ));
+        steps.push(format!(
+            "when the sandbox is removed and netns {} still exists, end what holds it:",
+            entry.id.inode
+        ));
+    }
     if !entry.mounts.is_empty() {
         for path in entry.mounts.iter().take(MOUNTS) {
             steps.push(match mount::place(path) {
@@ -309,6 +334,11 @@ pub fn release(entry: &NetnsEntry) -> Vec<String> {
             socket_label(first),
         ));
         steps.push(commented(format!("ps -fp {pid}"), "which daemon it is"));
+    } else {
+        steps.push(String::from(
+            "find the process that has a socket in it: one that was in the netns and has left it, \
+             as node agents and CNI daemons do; ending it releases the netns",
+        ));
     }
     steps
 }

@@ -2,7 +2,7 @@
 //! end it, then clean up.
 
 use crate::detect::{
-    Command, answering, cordon, crictl,
+    Command, answering, cordon,
     facts::{ghosts::Ghost, unused},
     ghost_sandbox::{
         address_state::{AddressState, Case},
@@ -12,7 +12,7 @@ use crate::detect::{
         is_frozen,
         set_aside::set_aside,
     },
-    joined, logged_of, pod_of, release_advice, remove_sandbox, repair, uncordon,
+    joined, logged_of, pod_of, release_advice, repair, uncordon,
 };
 use event::{
     Task,
@@ -46,17 +46,6 @@ impl GhostReport<'_, '_> {
         }
         self.advise_on_reservations(&mut advice);
         self.advise_on_holder(&mut advice);
-        // What the runtime does not have it cannot remove.
-        let all = answering(self.view.model);
-        let is_gone = |id: &&String| all.is_some_and(|all| all.of_container(id).is_none());
-        let id = self.ghost.entry.sandbox.id.as_ref();
-        if let Some(id) = id.filter(|id| !is_gone(id)) {
-            let command = remove_sandbox(self.view.model, id);
-            advice.push(commented(
-                command,
-                "after the holder ends, not found: kubelet was first",
-            ));
-        }
         if let Some(address) = self.ghost.addresses.first() {
             let command = Command::new("node-tracer explain").word(address.to_string());
             let comment = match self.victim_name() {
@@ -79,14 +68,6 @@ impl GhostReport<'_, '_> {
         advice
     }
 
-    /// Whether its tasks take signals, and the runtime knows it: so that ends them.
-    fn is_stopped_by_runtime(&self) -> bool {
-        let Ghost { entry, stuck, .. } = self.ghost;
-        let takes = stuck.is_empty() && asleep(entry).is_none() && !is_frozen(entry);
-        let list = answering(self.view.model).filter(|_| takes && entry.task_count > 0);
-        list.is_some_and(|list| unused::sandbox_of(self.view, list, entry).is_some())
-    }
-
     /// Who has the address now, and keeps it from a third pod: its end would free
     /// it. Only if the name does nothing in a shell.
     fn victim_name(&self) -> Option<String> {
@@ -94,8 +75,26 @@ impl GhostReport<'_, '_> {
         is_harmless(&name).then_some(name)
     }
 
-    /// What ends what holds the namespace open.
+    /// What ends what holds the namespace open, and what removes the sandbox. The
+    /// runtime ends its own tasks, unless they take no signal.
     fn advise_on_holder(&self, advice: &mut Vec<String>) {
+        let entry = self.ghost.entry;
+        let removal = unused::removal(self.view, entry);
+        let is_listed = removal.is_some() && answering(self.view.model).is_some();
+        if self.advise_on_hanging(advice) {
+            let comment = "after the holder ends, not found: kubelet was first";
+            advice.extend(removal.map(|removal| commented(removal, comment)));
+        } else if entry.task_count > 0 {
+            let comment = "ends its tasks and runs CNI DEL, not found: kubelet was first";
+            advice.extend(removal.map(|removal| commented(removal, comment)));
+            self.advise_on_tasks(is_listed, advice);
+        } else {
+            advice.extend(unused::release(self.view, entry));
+        }
+    }
+
+    /// How to end what takes no signal; whether there is any.
+    fn advise_on_hanging(&self, advice: &mut Vec<String>) -> bool {
         let Ghost { entry, stuck, .. } = self.ghost;
         if let Some(first) = stuck.first() {
             advice.extend(release_advice(first));
@@ -119,35 +118,30 @@ impl GhostReport<'_, '_> {
                 "echo 0 > /sys/fs/cgroup/CGROUP/cgroup.freeze",
                 "fill in CGROUP. With cgroup v1 write THAWED to its freezer.state",
             ));
-        } else if entry.task_count > 0 {
-            self.advise_on_tasks(advice);
-        } else if entry.mounts.is_empty() && entry.fds.is_empty() && entry.sockets.is_empty() {
-            advice.push(String::from(
-                "find the process that has a socket in it: one that was in the netns and has left \
-                 it, as node agents and CNI daemons do; ending it releases the netns",
-            ));
         } else {
-            if let Some(id) = &entry.sandbox.id {
-                let command = crictl(self.view.model, "pods --id").id(id);
-                advice.push(commented(command, "must not show it as Ready"));
-            }
-            advice.extend(unused::release(entry));
+            return false;
         }
+        true
     }
 
     /// How to end tasks that take signals. A program of the node can have a thread
     /// in the namespace: containerd has one for as long as `kubectl port-forward`
     /// runs. Only what is in a cgroup of the pod is the pod's.
-    fn advise_on_tasks(&self, advice: &mut Vec<String>) {
+    fn advise_on_tasks(&self, is_listed: bool, advice: &mut Vec<String>) {
         let sandbox = &self.ghost.entry.sandbox;
         let tasks = self.ghost.entry.tasks.iter();
         let (own, others): (Vec<&Task>, Vec<&Task>) =
             tasks.partition(|task| sandbox.has_task(task));
         if !own.is_empty() {
-            advice.push(String::from(
-                "find out why the runtime did not stop its tasks; if nothing needs them, end \
-                 them; signals work",
-            ));
+            advice.push(String::from(match is_listed {
+                true => {
+                    "see whether the kubelet runs: it has the runtime stop sandboxes of deleted pods"
+                }
+                false => {
+                    "find out why the runtime did not stop its tasks; if nothing needs them, end \
+                     them; signals work"
+                }
+            }));
         }
         if !others.is_empty() {
             let labels = others.iter().take(NAMED).map(|task| task_label(task));
@@ -160,13 +154,13 @@ impl GhostReport<'_, '_> {
         if let Some(id) = &sandbox.id {
             advice.push(commented(
                 logged_of(id),
-                "what the runtime did with the sandbox",
+                "what the kubelet and the runtime did with the sandbox",
             ));
         }
         let pids: BTreeSet<u32> = own.iter().map(|task| task.pid).collect();
         let pids: Vec<String> = pids.iter().take(KILLED).map(u32::to_string).collect();
         // A runtime that ends its tasks fails while they are killed.
-        if !pids.is_empty() && !self.is_stopped_by_runtime() {
+        if !pids.is_empty() && !is_listed {
             let command = format!("kill -9 {}", pids.join(" "));
             advice.push(commented(command, "ends these processes of the old pod"));
         }

@@ -5,7 +5,7 @@ mod elsewhere;
 mod ipam;
 mod untold;
 
-use std::{net::Ipv6Addr, path::Path};
+use std::{net::Ipv6Addr, path::Path, slice};
 
 use crate::testing::Node;
 use event::{
@@ -247,6 +247,64 @@ fn a_program_of_the_node_with_a_thread_in_a_ghosts_netns_is_not_killed() {
     assert_eq!(kills(&[containerd]), None);
 }
 
+/// The pause process of a sandbox ends by nothing else.
+#[test]
+fn tasks_that_take_signals_end_by_the_runtime_that_has_their_sandbox() {
+    let told = |pause: Task, lists: &[Event]| {
+        let mut story = without(|what| matches!(what, What::TaskBlocked { .. }));
+        story.extend_from_slice(lists);
+        story.push(holders(
+            64,
+            100,
+            &[pause, task(6186, "containerd")],
+            &[MOUNT],
+        ));
+        let steps = ghost(&story, 90).unwrap().advice.into_iter();
+        let wanted = |step: &String| {
+            let verbs = ["crictl", "kill", "do not just", "see whether the kubelet"];
+            verbs.iter().any(|verb| step.starts_with(verb)) || step.contains("still in state D")
+        };
+        steps.filter(wanted).collect::<Vec<_>>()
+    };
+    let begins = |steps: &[String], with: &[&str]| {
+        let pairs = || steps.iter().zip(with);
+        steps.len() == with.len() && pairs().all(|(step, begin)| step.starts_with(begin))
+    };
+    let pause = pod_task(7, "pause", OLD, "sandbox-old");
+    let listed = cri(63, &[sandbox("sandbox-old", 100, OLD)]);
+
+    let steps = told(pause.clone(), slice::from_ref(&listed));
+    let order = [
+        "crictl stopp ",
+        "see whether the kubelet",
+        "do not just end containerd",
+    ];
+    assert!(begins(&steps, &order), "{steps:#?}");
+    assert!(steps[0].contains("    # ends its tasks"), "{steps:#?}");
+
+    let steps = told(pause.clone(), &[half_of_cri(63, &[])]);
+    let order = ["crictl stopp ", "do not just end containerd", "kill -9 7 "];
+    assert!(begins(&steps, &order), "it may have it: {steps:#?}");
+
+    let steps = told(pause.clone(), &[cri(63, &[])]);
+    let order = ["do not just end containerd", "kill -9 7 "];
+    assert!(begins(&steps, &order), "{steps:#?}");
+
+    let asleep = Task {
+        state: Some('D'),
+        ..pause
+    };
+    let steps = told(asleep, &[listed]);
+    assert!(
+        begins(&steps, &["look again", "crictl stopp "]),
+        "{steps:#?}"
+    );
+    assert!(
+        steps[1].contains("    # after the holder ends"),
+        "{steps:#?}"
+    );
+}
+
 /// The path of another pod that runs, by which whoever has the mount calls it.
 #[test]
 fn what_is_mounted_elsewhere_is_unmounted_there_and_not_on_the_node() {
@@ -281,6 +339,44 @@ fn a_mount_alone_counts_after_the_same_time() {
             .iter()
             .any(|advice| advice.starts_with(&format!("umount {MOUNT} ")))
     );
+}
+
+/// CNI DEL needs the namespace: without it a bridge leaves its chains, and a device
+/// that was the host's is not given back.
+#[test]
+fn what_the_runtime_may_have_it_removes_before_anything_is_unmounted() {
+    let path = Path::new(MOUNT);
+    let elsewhere = [mount::of_user(77, path), mount::of_process(77, path)];
+    let stopped = RuntimeSandbox {
+        ready: Some(false),
+        ..sandbox("sandbox-old", 100, OLD)
+    };
+    for place in elsewhere.iter().map(|it| it.as_path()).chain([path]) {
+        let steps = |list: Event| {
+            let mut story = without(|what| matches!(what, What::TaskBlocked { .. }));
+            story.push(list);
+            story.push(holders(64, 100, &[], &[place.to_str().unwrap()]));
+            let advice = ghost(&story, 90).unwrap().advice;
+            let first = |verbs: &[&str]| {
+                let is = |step: &String| verbs.iter().any(|verb| step.starts_with(verb));
+                advice.iter().position(is)
+            };
+            let is_if =
+                |step: &String| step.starts_with("when the sandbox is removed and netns 100");
+            let end = first(&["umount ", "kill "]).unwrap();
+            (
+                first(&["crictl stopp "]),
+                advice.iter().position(is_if),
+                end,
+            )
+        };
+        for list in [cri(63, slice::from_ref(&stopped)), half_of_cri(63, &[])] {
+            let (removed, looked, ended) = steps(list);
+            assert!(removed.unwrap() < looked.unwrap() && looked.unwrap() < ended);
+        }
+        let (removed, looked, _) = steps(cri(63, &[]));
+        assert_eq!((removed, looked), (None, None));
+    }
 }
 
 /// Its tasks and its mount are gone, and what is left are these descriptors.

@@ -239,7 +239,7 @@ fn advice(view: &View<'_>, pinned: &Pinned<'_>) -> Vec<String> {
         let command = crictl(view.model, "pods --id").id(id);
         advice.push(commented(command, "must not show it as Ready"));
     }
-    advice.extend(release(entry));
+    advice.extend(release(view, entry));
     let mut reserved = own::addresses(view, entry);
     reserved.retain(|address| view.model.cni.reservations(*address).next().is_some());
     if !reserved.is_empty() {

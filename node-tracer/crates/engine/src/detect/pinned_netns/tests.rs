@@ -215,6 +215,33 @@ fn an_ordinary_deletion_has_its_time() {
 }
 
 #[test]
+fn a_sandbox_that_the_runtime_has_stopped_it_removes_before_the_mount_goes() {
+    let stopped = RuntimeSandbox {
+        ready: Some(false),
+        ..sandbox("a", 100, OLD)
+    };
+    let by_path = RuntimeSandbox {
+        netns: None,
+        netns_path: Some(SANDBOX_MOUNT.replace("/run", "/var/run")),
+        ..stopped.clone()
+    };
+    for listed in [stopped, by_path] {
+        let advice = pinned(&with(vec![cri(5, &[listed])])).unwrap().advice;
+        let order = [
+            "crictl stopp a && crictl rmp a    # ",
+            "when the sandbox is removed and netns 100 still exists",
+            &format!("umount {SANDBOX_MOUNT} "),
+        ];
+        let is_look = |step: &&String| step.starts_with("crictl pods ");
+        let mut pairs = advice.iter().skip_while(is_look).zip(order);
+        assert!(
+            pairs.all(|(step, begin)| step.starts_with(begin)),
+            "{advice:#?}"
+        );
+    }
+}
+
+#[test]
 fn at_a_glance_a_deletion_or_an_add_in_progress_is_nothing() {
     let stopped = RuntimeSandbox {
         ready: Some(false),
