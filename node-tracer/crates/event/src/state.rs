@@ -99,6 +99,10 @@ pub struct Network {
     /// The `type` of its IPAM; for plugins that bring their own, their name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipam: Option<String>,
+    /// The device of the host that it plugs pods into: the bridge, or the parent of
+    /// theirs; absent if the configuration does not say that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// host-local: where the reservations are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<PathBuf>,

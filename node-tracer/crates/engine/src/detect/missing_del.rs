@@ -28,6 +28,10 @@
 //! namespace could not be found or read, which may be the sandbox's; and so is a
 //! sandbox whose namespace was not seen to go, where a task of it could live of
 //! which only a cgroup tells that could not be read.
+//!
+//! Where only libcni remembers the ADD, and no configured network uses the store any
+//! more while one gives the address out, the network was renamed or the like: a DEL may
+//! have run, with the configuration of its time, and have found nothing to free.
 
 use crate::{
     detect::{
@@ -50,7 +54,7 @@ use std::{cell::OnceCell, collections::BTreeMap, net::IpAddr, path::Path, time::
 
 pub(super) use crate::detect::facts::stays::{Stays, stays};
 use event::{
-    Attachment, Netns, PodRef,
+    Attachment, Netns, Network, PodRef, StoreKind,
     clock::Timestamp,
     finding::{Finding, Severity},
 };
@@ -115,6 +119,9 @@ struct Missing<'a> {
     stays: Stays<'a>,
     /// Its reservation is in a store that is not in use any more.
     left_over: bool,
+    /// The network that gives its address out now, where its own is not configured
+    /// any more and a DEL may have run.
+    successor: Option<&'a Network>,
     severity: Severity,
 }
 
@@ -219,10 +226,23 @@ fn judged<'a>(view: &View<'a>, case: Case<'a>, left_over: &[&Path]) -> Option<Mi
             }
         }
     };
+    let successor = match stays {
+        Stays::Reserved {
+            address,
+            holder,
+            kind: Some(StoreKind::HostLocal),
+            ..
+        } if case.called.is_none() && !is_left_over => {
+            let store = holder.path.parent();
+            store.and_then(|store| leaks::successor(view, store, address))
+        }
+        _ => None,
+    };
     Some(Missing {
         case,
         stays,
         left_over: is_left_over,
+        successor,
         severity,
     })
 }

@@ -13,6 +13,11 @@
 //! 4. the store is the one in use: host-local's folder of this very network; any
 //!    other has an address of another pod that lives here.
 //!
+//! Whatever has it for the pod, host-local looks into the folder of the network that
+//! it is called for. Where new pods are attached to another network by now, whose
+//! ranges have the address and which plugs them into the same link, that one's folder
+//! counts. What it plugs them into may not be known: then it is `info`.
+//!
 //! A CNI DEL of the sandbox, begun or ended, explains it. That another namespace of
 //! this node has the address, too, is duplicate-address, which asks the store itself.
 
@@ -27,6 +32,7 @@ use crate::{
             conflicts, ghosts,
             inner::is_inner,
             ipam::{self, Allocator, Ipam},
+            links,
         },
         heard, is_routable,
     },
@@ -39,7 +45,7 @@ use crate::{
     },
 };
 use event::order::Order as _;
-use event::{ReservationHolder, StoreKind, clock::Timestamp, finding::Finding};
+use event::{Network, ReservationHolder, StoreKind, clock::Timestamp, finding::Finding};
 
 /// The interface by which Kubernetes reaches a pod.
 const DEFAULT: &str = "eth0";
@@ -59,12 +65,24 @@ struct Unreserved<'a> {
     kind: StoreKind,
     known: &'a Allocation,
     answer: &'a StoreAnswer,
+    /// Since when the store has been seen without it.
+    since: Timestamp,
     /// Who the store has it for.
     holder: Option<&'a ReservationHolder>,
-    /// host-local: the folder of the pod's network.
+    /// host-local: the folder of the network.
     store: Option<&'a Path>,
+    /// The network that new pods are attached to, if it is another than the pod's.
+    successor: Option<Successor<'a>>,
     /// The store can give it out.
     can_give: bool,
+}
+
+/// A network that new pods are attached to in the place of an older one.
+#[derive(Clone, Copy)]
+struct Successor<'a> {
+    network: &'a Network,
+    /// It is known to plug them into what the older one's pods are on.
+    is_same_link: bool,
 }
 
 /// One finding an address.
@@ -139,7 +157,7 @@ impl<'a> Unreserved<'a> {
     /// Whether it stays so: meanwhile the stores are asked all the time, and a change
     /// is told. A scan has a second look for that.
     fn stands(&self, view: &View<'_>) -> bool {
-        view.settings.surveyed || view.passed(self.answer.since.plus(STANDS))
+        view.settings.surveyed || view.passed(self.since.plus(STANDS))
     }
 
     fn of(view: &View<'a>, given: &Given<'a>) -> Option<Self> {
@@ -154,11 +172,6 @@ impl<'a> Unreserved<'a> {
         if known.asked() < added.plus(SETTLED) {
             return None;
         }
-        if let Some(holder) = &answer.holder
-            && !is_anothers(model, entry, holder)
-        {
-            return None;
-        }
         // Whose an address is that two have on this node is the matter of
         // duplicate-address, also where it cannot tell their networks or pods.
         let mut others = model.netns.with_address(address);
@@ -166,6 +179,28 @@ impl<'a> Unreserved<'a> {
             other.serial != entry.serial && !other.host && !view.is_bystander(other)
         };
         if others.any(is_another) || !conflicts::other_owners(view, entry, address).is_empty() {
+            return None;
+        }
+        Self::in_its_store(view, given, known, answer)
+            .or_else(|| Self::in_successors_store(view, given, known, answer))
+    }
+
+    /// By the store of what gave the address.
+    fn in_its_store(
+        view: &View<'a>,
+        given: &Given<'a>,
+        known: &'a Allocation,
+        answer: &'a StoreAnswer,
+    ) -> Option<Self> {
+        let &Given {
+            entry,
+            address,
+            added,
+        } = given;
+        let model = view.model;
+        if let Some(holder) = &answer.holder
+            && !is_anothers(model, entry, holder)
+        {
             return None;
         }
         let allocator = ipam::named_giver(view, entry, address)?;
@@ -191,14 +226,72 @@ impl<'a> Unreserved<'a> {
             kind,
             known,
             answer,
+            since: answer.since,
             holder: answer.holder.as_ref(),
             store,
+            successor: None,
             can_give: match kind {
                 StoreKind::HostLocal => ipam::can_give(view, answer, address),
                 // Its datastore writes the file with each address that it gives.
                 StoreKind::Aws => true,
                 _ => false,
             },
+        })
+    }
+
+    /// By the store of the network that new pods are attached to, if it is another
+    /// than the pod's by now.
+    fn in_successors_store(
+        view: &View<'a>,
+        given: &Given<'a>,
+        known: &'a Allocation,
+        answer: &'a StoreAnswer,
+    ) -> Option<Self> {
+        let &Given {
+            entry,
+            address,
+            added,
+        } = given;
+        let model = view.model;
+        let own = folder(model, entry);
+        let mut networks = model.cni.networks_in_use();
+        let (network, store) = networks.find_map(|network| {
+            let store = network.store.as_deref()?;
+            let is_other = Some(store) != own && ipam::covers(network, address);
+            is_other.then_some((network, store))
+        })?;
+        let holder = answer.holder.as_ref();
+        let holder = holder.filter(|holder| holder.path.starts_with(store));
+        let has_it = holder.is_some_and(|holder| !is_anothers(model, entry, holder));
+        if has_it || !is_read(model, store, answer) {
+            return None;
+        }
+        let held = model.netns.held_at(entry, address).next();
+        let held = held.map(|held| &held.address);
+        let own = links::links(view, entry, held, address, true);
+        let meets = own
+            .zip(links::of_network(view, network, address))
+            .map(|(own, its)| !own.is_disjoint(&its));
+        if meets == Some(false) {
+            return None;
+        }
+        let since = model.cni.networks_since().unwrap_or(answer.since);
+        Some(Self {
+            entry,
+            address,
+            added,
+            allocator: ipam::of_network(view, entry, network)?,
+            kind: StoreKind::HostLocal,
+            known,
+            answer,
+            since: since.max(answer.since),
+            holder,
+            store: Some(store),
+            successor: Some(Successor {
+                network,
+                is_same_link: meets.is_some(),
+            }),
+            can_give: true,
         })
     }
 }
@@ -242,6 +335,22 @@ fn has_answered(store: &Path, answer: &StoreAnswer) -> bool {
     let holder = answer.holder.as_ref();
     let is_its = holder.is_none_or(|holder| holder.path.starts_with(store));
     is_its && answer.stores.iter().any(|path| path == store)
+}
+
+/// Whether a folder was read for an answer, and would be named by it: of several
+/// that have an address it names the first. One that is not there yet has none.
+fn is_read(model: &Model, store: &Path, answer: &StoreAnswer) -> bool {
+    let mut stores = answer.stores.iter();
+    let first = stores.find(|path| {
+        let holder = answer.holder.as_ref();
+        *path == store || holder.is_some_and(|holder| holder.path.starts_with(path))
+    });
+    let is_there = answer.stores.iter().any(|path| path == store)
+        || model.cni.stores().any(|listed| listed.store.path == store);
+    match is_there {
+        true => first.is_some_and(|path| path == store),
+        false => model.failure(StoreKind::HostLocal.as_str()).is_none(),
+    }
 }
 
 /// Whether a store of a kind was listed after an ADD and has an address of another

@@ -25,6 +25,7 @@ pub struct Cni {
     by_uid: HashMap<String, Vec<Place>>,
     by_mac: HashMap<String, Vec<Place>>,
     networks: Option<Vec<Network>>,
+    networks_since: Option<Timestamp>,
     stores: BTreeMap<PathBuf, ListedStore>,
     by_address: HashMap<IpAddr, Vec<Place>>,
     /// What could not be read, by what was asked for it.
@@ -84,6 +85,19 @@ impl Cni {
     /// looked at.
     pub fn networks(&self) -> Option<&[Network]> {
         self.networks.as_deref()
+    }
+
+    /// Since when the configuration has been saying so.
+    pub fn networks_since(&self) -> Option<Timestamp> {
+        self.networks_since
+    }
+
+    /// The networks that new pods are attached to: those of the file in use.
+    pub fn networks_in_use(&self) -> impl Iterator<Item = &Network> {
+        let networks = self.networks.as_deref().unwrap_or_default();
+        let file = networks.first().map(|network| &network.file);
+        let networks = networks.iter();
+        networks.filter(move |network| Some(&network.file) == file)
     }
 
     /// The network whose reservations are in a store.
@@ -168,8 +182,16 @@ impl Cni {
         }
     }
 
-    pub(super) fn networks_listed(&mut self, networks: &[Network], unread: &[String]) -> bool {
+    pub(super) fn networks_listed(
+        &mut self,
+        at: Timestamp,
+        networks: &[Network],
+        unread: &[String],
+    ) -> bool {
         let changed = self.networks.as_deref() != Some(networks);
+        if changed {
+            self.networks_since = Some(at);
+        }
         self.networks = Some(networks.to_vec());
         self.set_unread("networks", unread) | changed
     }

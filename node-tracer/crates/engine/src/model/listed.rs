@@ -50,7 +50,7 @@ impl Model {
             }
             What::NetworksListed { networks, unread } => {
                 self.failed.remove("networks");
-                self.cni.networks_listed(networks, unread)
+                self.cni.networks_listed(time, networks, unread)
             }
             What::MaxPods { limit } => {
                 let limit = Some(limit.clone());

@@ -113,6 +113,7 @@ pub fn network(plugin: &str, ranges: &[Range]) -> Network {
         name: String::from("pods"),
         plugin: plugin.to_owned(),
         ipam: Some(String::from("host-local")),
+        device: None,
         store: Some(PathBuf::from(STORE)),
         ranges: ranges.to_vec(),
     }

@@ -66,6 +66,12 @@ struct Conf {
     cluster_network: Option<String>,
     /// Of flannel and such: overrides for the plugin that they call.
     delegate: Option<Box<Conf>>,
+    /// Of bridge: its name.
+    bridge: Value,
+    /// Of macvlan and ipvlan: the parent, and whether it is in the pod itself.
+    master: Value,
+    #[serde(rename = "linkInContainer")]
+    link_in_container: Value,
     /// Of flannel: where flanneld writes its subnet.
     #[serde(rename = "subnetFile")]
     subnet_file: Option<String>,
@@ -205,6 +211,7 @@ impl Configuration {
             name: name.to_owned(),
             plugin: brief(plugin),
             ipam: ipam.map(brief),
+            device: conf.device(plugin).map(brief),
             ..Network::default()
         };
         if ipam == Some("host-local") && !name.is_empty() {
@@ -260,6 +267,25 @@ impl Conf {
     fn ipam_kind(&self) -> Option<&str> {
         let kind = self.ipam()?.kind.as_deref();
         kind.filter(|kind| !kind.is_empty())
+    }
+
+    /// The device of the host that a plugin of the CNI project plugs pods into.
+    fn device(&self, plugin: &str) -> Option<&str> {
+        fn name(value: &Value) -> Option<&str> {
+            value.as_str().filter(|name| !name.is_empty())
+        }
+        match plugin {
+            "bridge" => name(&self.bridge).or(Some("cni0")),
+            "macvlan" | "ipvlan" => {
+                name(&self.master).filter(|_| self.link_in_container != Value::Bool(true))
+            }
+            // It calls bridge, unless it is told otherwise.
+            "flannel" => match &self.delegate {
+                None => Some("cni0"),
+                Some(inner) => inner.device(inner.kind.as_deref().unwrap_or("bridge")),
+            },
+            _ => None,
+        }
     }
 
     /// host-local's folder of a network.

@@ -47,6 +47,33 @@ fn line(network: &Network) -> String {
 }
 
 #[test]
+fn the_device_that_pods_are_plugged_into_is_known_where_the_plugin_names_it() {
+    for (plugin, device) in [
+        (r#""type":"bridge""#, Some("cni0")),
+        (r#""type":"bridge","bridge":"br-a""#, Some("br-a")),
+        (r#""type":"macvlan","master":"eth1""#, Some("eth1")),
+        (
+            r#""type":"ipvlan","master":"eth1","linkInContainer":true"#,
+            None,
+        ),
+        (r#""type":"macvlan""#, None),
+        (r#""type":"macvlan","master":7"#, None),
+        (r#""type":"ptp""#, None),
+        (r#""type":"flannel""#, Some("cni0")),
+        (
+            r#""type":"flannel","delegate":{"bridge":"br-f"}"#,
+            Some("br-f"),
+        ),
+        (r#""type":"flannel","delegate":{"type":"other"}"#, None),
+        (r#""type":"other","bridge":"br-a","master":"eth1""#, None),
+    ] {
+        let file = format!(r#"{{"name":"pods","plugins":[{{{plugin}}}]}}"#);
+        let (networks, _) = config(&[("etc/cni/net.d/10-a.conflist", &file)]);
+        assert_eq!(networks[0].device.as_deref(), device, "{plugin}");
+    }
+}
+
+#[test]
 fn each_kind_of_network_is_known() {
     for (config_file, expected) in [
         (

@@ -18,7 +18,8 @@ use crate::{
     },
 };
 use event::{
-    Pod, PodRef, ReservationHolder, StoreKind, clock::Timestamp, wording::subjects::short_id,
+    Network, Pod, PodRef, ReservationHolder, StoreKind, clock::Timestamp,
+    wording::subjects::short_id,
 };
 
 /// Terway: `gcPeriod`; the first run comes within it.
@@ -282,6 +283,15 @@ fn configured(view: &View<'_>, entry: &NetnsEntry, address: IpAddr) -> Option<Al
         None if ifname == DEFAULT => networks.first()?,
         None => return None,
     };
+    of_network(view, entry, network)
+}
+
+/// What gives out the addresses of a configured network.
+pub(in crate::detect) fn of_network(
+    view: &View<'_>,
+    entry: &NetnsEntry,
+    network: &Network,
+) -> Option<Allocator> {
     let by_type = network.ipam.as_deref().and_then(Ipam::named);
     let ipam = by_type.or_else(|| Ipam::of_plugin(&network.plugin))?;
     Some(Allocator {
@@ -343,7 +353,12 @@ pub(in crate::detect) fn can_give(view: &View<'_>, answer: &StoreAnswer, address
 /// ranges.
 pub(in crate::detect) fn gives(view: &View<'_>, store: &Path, address: IpAddr) -> bool {
     let network = view.model.cni.network_of(store);
-    let mut ranges = network.into_iter().flat_map(|network| &network.ranges);
+    network.is_some_and(|network| covers(network, address))
+}
+
+/// Whether an address is in a network's ranges.
+pub(in crate::detect) fn covers(network: &Network, address: IpAddr) -> bool {
+    let mut ranges = network.ranges.iter();
     ranges.any(|it| (it.first..=it.last).contains(&address))
 }
 

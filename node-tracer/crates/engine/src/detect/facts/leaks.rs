@@ -1,11 +1,14 @@
 //! Stores with reservations of containers that do not exist.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::IpAddr, path::Path};
 
-use super::reservations::{Doubt, Judge, Proof, Verdict};
+use super::{
+    ipam,
+    reservations::{Doubt, Judge, Proof, Verdict},
+};
 use crate::{detect::View, model::attachment::ListedStore};
 use event::order::Order as _;
-use event::{Reservation, Store, StoreKind};
+use event::{Network, Reservation, Store, StoreKind};
 
 /// Where Terway's delegate keeps its reservations, whatever the configuration
 /// says.
@@ -35,7 +38,7 @@ pub(in crate::detect) struct Leak<'v, 'a> {
 /// none of its containers exists.
 pub fn is_left_over<'a>(view: &View<'a>, listed: &'a ListedStore) -> bool {
     // That is soon known, and mostly enough.
-    if !is_unnamed(view, &listed.store) {
+    if !is_unnamed(view, &listed.store.path, listed.store.kind) {
         return false;
     }
     let leak = view.judge().and_then(|judge| Leak::of(view, judge, listed));
@@ -44,17 +47,16 @@ pub fn is_left_over<'a>(view: &View<'a>, listed: &'a ListedStore) -> bool {
 
 /// Whether no network that is configured keeps its reservations in a store, as
 /// far as the configuration is known.
-fn is_unnamed(view: &View<'_>, store: &Store) -> bool {
+fn is_unnamed(view: &View<'_>, path: &Path, kind: StoreKind) -> bool {
     let cni = &view.model.cni;
     let Some(networks) = cni.networks() else {
         return false;
     };
-    let path = &store.path;
     let flat = path.as_os_str() == FLAT
         && networks
             .iter()
             .any(|network| network.plugin.starts_with("terway"));
-    let named = match store.kind {
+    let named = match kind {
         StoreKind::HostLocal => flat || cni.network_of(path).is_some(),
         other => networks.iter().any(|network| other.serves(network)),
     };
@@ -63,6 +65,19 @@ fn is_unnamed(view: &View<'_>, store: &Store) -> bool {
         .iter()
         .any(|network| META.contains(&network.plugin.as_str()));
     !named && !elsewhere && cni.unread().next().is_none()
+}
+
+/// The network that gives an address out now, where host-local has it reserved in a
+/// folder that no configured network uses any more: a CNI DEL looks into the new one's.
+pub(in crate::detect) fn successor<'a>(
+    view: &View<'a>,
+    store: &Path,
+    address: IpAddr,
+) -> Option<&'a Network> {
+    let mut networks = view.model.cni.networks_in_use();
+    let gives = |network: &&Network| network.store.is_some() && ipam::covers(network, address);
+    let network = networks.find(gives)?;
+    is_unnamed(view, store, StoreKind::HostLocal).then_some(network)
 }
 
 impl<'v, 'a> Leak<'v, 'a> {
@@ -113,6 +128,6 @@ impl<'v, 'a> Leak<'v, 'a> {
     pub(in crate::detect) fn is_left_over(&self) -> bool {
         let others = |proof: &Proof<'_>| *proof == Proof::Address;
         let unused = self.live.keys().all(others) && self.young == 0 && !self.has_strangers;
-        unused && is_unnamed(self.view, self.store())
+        unused && is_unnamed(self.view, &self.store().path, self.store().kind)
     }
 }

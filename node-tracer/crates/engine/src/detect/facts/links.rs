@@ -20,7 +20,7 @@ use crate::{
     model::netns::{HeldAddress, NetnsEntry, Serial, Wiring},
 };
 use event::{
-    Address, Device,
+    Address, Device, Network,
     forwarding::{Forwarding, TableRoute, prefix_has},
 };
 
@@ -69,6 +69,33 @@ pub(in crate::detect) fn links(
     let mut links: BTreeSet<Link> = own.into_iter().chain(of_device).collect();
     if is_own && links.iter().all(|link| link.is_in(entry.serial)) && !entry.host {
         links.extend(ways_out(reader, entry, wiring)?);
+    }
+    Some(links)
+}
+
+/// What a configured network plugs pods into; `None` if that is not known.
+pub(in crate::detect) fn of_network(
+    view: &View<'_>,
+    network: &Network,
+    address: IpAddr,
+) -> Option<BTreeSet<Link>> {
+    let host = view.model.netns.live().find(|entry| entry.host)?;
+    // Its veth ends on no bridge.
+    if network.plugin == "ptp" {
+        return Some(BTreeSet::from([Link::Routing(host.serial, None)]));
+    }
+    let wiring = host.wiring.as_ref()?;
+    let name = network.device.as_deref()?;
+    let mut devices = wiring.devices.iter();
+    let device = devices.find(|device| device.name == name)?;
+    let mut links = BTreeSet::from([Link::Device(host.serial, device.index)]);
+    if device.is_bridge() {
+        let reader = &Reader {
+            view,
+            address,
+            is_own: true,
+        };
+        plug_in(reader, host, wiring, device, &mut links)?;
     }
     Some(links)
 }

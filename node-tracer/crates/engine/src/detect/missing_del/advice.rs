@@ -60,7 +60,14 @@ pub(super) fn of(view: &View<'_>, all: &[&Missing<'_>]) -> Vec<String> {
              nothing to do",
         ));
     }
-    if let Some(first) = all.iter().find(plain) {
+    if all.iter().any(|each| each.successor.is_some()) {
+        advice.push(String::from(
+            "drain a node before you rename, change or remove its network: DEL runs with the \
+             configuration of now",
+        ));
+    }
+    let mut others = all.iter().filter(|each| each.successor.is_none());
+    if let Some(first) = others.find(plain) {
         advice.push(String::from(
             "find out why DEL did not run: the runtime was killed, the node went down, or the pod \
              was force-deleted while a task of it hung",

@@ -14,6 +14,7 @@ use crate::{
 };
 use event::order::Order as _;
 use event::{
+    Network,
     finding::{
         Detail, Evidence, Finding, FindingNetns, LeakedReservation, Rule, Severity, finding_id,
     },
@@ -25,6 +26,8 @@ use event::{
 
 /// Attachments of a network that are claimed one by one.
 const TOLD: usize = 3;
+/// What has become of a network that is not configured as it was.
+const CHANGED: &str = "renamed, changed or removed";
 
 impl Missing<'_> {
     pub(super) fn finding(&self, view: &View<'_>) -> Finding {
@@ -64,6 +67,9 @@ impl Missing<'_> {
                 format!(
                     "{address} stays reserved in an unused store: no CNI DEL for a gone sandbox"
                 )
+            }
+            Stays::Reserved { address, .. } if self.successor.is_some() => {
+                format!("{address} stays reserved: its network was {CHANGED}")
             }
             Stays::Reserved { address, .. } => format!("{address} stays reserved: {gone}"),
             _ if ips.is_empty() => format!("{gone}; its IPs are unknown"),
@@ -107,7 +113,8 @@ impl Missing<'_> {
 
     fn evidence(&self, view: &View<'_>) -> Vec<Evidence> {
         let case = &self.case;
-        let mut claims = vec![self.add()];
+        let mut claims: Vec<Evidence> = self.renamed().into_iter().collect();
+        claims.push(self.add());
         match case.gone {
             Gone::Netns(at) => {
                 let netns = self.netns().map(|netns| format!(" {}", netns.id.inode));
@@ -133,6 +140,14 @@ impl Missing<'_> {
             }
         }
         claims.push(match (case.called, case.cached) {
+            (None, Some(cached)) if self.successor.is_some() => evidence(
+                format!(
+                    "libcni's cache still has the ADD to network {}",
+                    cached.network
+                ),
+                "libcni",
+                cached.written,
+            ),
             (None, Some(cached)) => evidence(
                 "CNI DEL not completed (libcni's cache has the ADD)",
                 "libcni",
@@ -168,6 +183,27 @@ impl Missing<'_> {
                          exists";
             evidence(claim, "cni", at)
         })
+    }
+
+    /// That a DEL does not look into its store any more.
+    fn renamed(&self) -> Option<Evidence> {
+        let Network { name, file, .. } = self.successor?;
+        let Stays::Reserved {
+            address,
+            holder,
+            at,
+            ..
+        } = self.stays
+        else {
+            return None;
+        };
+        let store = holder.path.parent()?.display();
+        let claim = format!(
+            "no configured network uses {store}, and {name} ({}) has {address} in its ranges: DEL \
+             runs with the configuration of now",
+            file.display()
+        );
+        Some(evidence(claim, "cni", at))
     }
 
     fn add(&self) -> Evidence {
@@ -223,6 +259,11 @@ impl Missing<'_> {
                 "whether its IP is still reserved: no store that was read would know",
             )),
         }
+        if self.successor.is_some() {
+            unknown.push(String::from(
+                "whether DEL ran: with another network's configuration it succeeds and frees nothing",
+            ));
+        }
         match heard(model) {
             Some(list) if list.of_container(self.case.id).is_some() => unknown.push(String::from(
                 "whether DEL will still run: the runtime calls it when it stops or removes the \
@@ -262,7 +303,8 @@ pub(super) fn many(view: &View<'_>, network: &str, all: &[Missing<'_>]) -> Optio
     all.order_by_key(|missing| (missing.case.added, missing.case.id));
     let reservations: Vec<_> = all.iter().filter_map(|each| each.reservation()).collect();
     let addresses: BTreeSet<_> = all.iter().flat_map(|each| each.case.ips.clone()).collect();
-    let mut claims = Vec::new();
+    let renamed = all.iter().find_map(|each| each.renamed());
+    let mut claims: Vec<Evidence> = renamed.into_iter().collect();
     let newest = all.iter().skip(TOLD - 1).next_back();
     for each in all.iter().take(TOLD - 1).chain(newest) {
         claims.push(each.add());
@@ -275,7 +317,11 @@ pub(super) fn many(view: &View<'_>, network: &str, all: &[Missing<'_>]) -> Optio
     let number = all.len();
     let claim = format!("the netns of {number} sandboxes of network {network} are gone");
     claims.push(evidence(claim, "kernel", at));
-    let claim = "CNI DEL not completed (libcni's cache has the ADDs)";
+    let is_renamed = all.iter().all(|each| each.successor.is_some());
+    let claim = match is_renamed {
+        true => "libcni's cache still has the ADDs",
+        false => "CNI DEL not completed (libcni's cache has the ADDs)",
+    };
     claims.push(evidence(claim, "libcni", at));
     for each in all
         .iter()
@@ -305,7 +351,10 @@ pub(super) fn many(view: &View<'_>, network: &str, all: &[Missing<'_>]) -> Optio
             .unwrap_or(Severity::Info),
         id: finding_id(&view.settings.boot_id, Rule::MissingDel, &subject),
         since: at,
-        title: format!("{network}: {number} sandboxes are gone without CNI DEL; {what}"),
+        title: match is_renamed {
+            true => format!("{network} was {CHANGED}: {number} of its sandboxes are gone; {what}"),
+            false => format!("{network}: {number} sandboxes are gone without CNI DEL; {what}"),
+        },
         pod: None,
         sandbox_id: None,
         netns: None,

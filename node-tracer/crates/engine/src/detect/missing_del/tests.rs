@@ -569,6 +569,48 @@ fn a_runtime_that_has_not_told_all_may_have_it_and_a_lost_record_may_be_its_del(
     assert!(said(&found.unknown, "records that were lost"), "{found:#?}");
 }
 
+/// One look after the network was renamed, whose ranges are these by now; one more
+/// sandbox of the old one lives.
+fn renamed(ranges: &[event::Range], ids: &[&str]) -> Option<Finding> {
+    let all: Vec<_> = (5..).zip(ids).collect();
+    let cached: Vec<_> = all.iter().map(|(n, id)| (**id, None, *n)).collect();
+    let lives = [(99, "lives", 0)];
+    let kept: Vec<_> = all
+        .iter()
+        .map(|(n, id)| (*n, **id, 0))
+        .chain(lives)
+        .collect();
+    let mut story = look(&cached, &kept);
+    let mut network = network("bridge", ranges);
+    network.name = String::from("newnet");
+    network.store = Some(PathBuf::from("/var/lib/cni/networks/newnet"));
+    story[1] = networks(500, &[network]);
+    story.push(containers(500, "cgroup", &["lives"]));
+    at_end(&story, 501)
+}
+
+#[test]
+fn a_del_with_the_configuration_of_now_frees_nothing_in_the_store_of_a_renamed_network() {
+    for ids in [&[ID][..], &["a", "b", "c", "d", "e", "f"]] {
+        let found = renamed(&[range(2, 254)], ids).unwrap();
+        assert_eq!(found.severity, Severity::Warning);
+        assert!(found.title.contains("renamed"), "{}", found.title);
+        assert!(!found.title.contains("no CNI DEL"), "{}", found.title);
+        let claims: Vec<_> = found.evidence.into_iter().map(|it| it.claim).collect();
+        assert!(said(&claims, "DEL runs with the configuration of now"));
+        assert!(said(&claims, "newnet"), "{claims:#?}");
+        assert!(!said(&claims, "DEL not completed"), "{claims:#?}");
+        assert!(said(&found.unknown, "whether DEL ran"));
+        assert!(said(&found.advice, "node-tracer repair --plan"));
+        assert!(!said(&found.advice, "why DEL did not run"));
+        assert!(!said(&found.advice, "journalctl"), "{:#?}", found.advice);
+    }
+    // Nobody gives out its addresses: the old text.
+    let found = renamed(&[range(100, 254)], &[ID]).unwrap();
+    assert!(found.title.contains("no CNI DEL"), "{}", found.title);
+    assert!(said(&found.advice, "why DEL did not run"));
+}
+
 /// The cgroups as a scan lists them, and as it does not.
 fn cgroups(partial: Option<&str>) -> Event {
     let mut event = containers(500, "cgroup", &[]);

@@ -1,6 +1,6 @@
 //! What is said of an address without a reservation, and what to do.
 
-use super::{DEFAULT, Unreserved};
+use super::{DEFAULT, Successor, Unreserved};
 use crate::detect::{
     Command, View, cordon, evidence,
     facts::{command::is_plain, common::label, ipam},
@@ -16,17 +16,25 @@ use event::{
 impl Unreserved<'_> {
     pub(super) fn finding(&self, view: &View<'_>) -> Finding {
         let Self { entry, address, .. } = *self;
-        let since = self.answer.since;
+        let since = self.since;
         let pod = pod_of(view.model, entry);
         let whose = pod.as_ref().map(pod_word).unwrap_or_default();
+        let place = self
+            .successor
+            .map(|it| format!(" in network {}", it.network.name));
+        let place = place.unwrap_or_default();
         let title = match self.holder {
-            None => format!("{address} of running {whose} is not reserved"),
-            Some(_) => format!("{address} of running {whose} is reserved for somebody else"),
+            None => format!("{address} of running {whose} is not reserved{place}"),
+            Some(_) => {
+                format!("{address} of running {whose} is reserved for somebody else{place}")
+            }
         };
         let is_critical = self.holder.is_none() && self.can_give;
+        let is_unsure = self.successor.is_some_and(|it| !it.is_same_link);
         Finding {
             rule: Rule::UnreservedAddress,
             severity: match is_critical {
+                _ if is_unsure => Severity::Info,
                 true => Severity::Critical,
                 false => Severity::Warning,
             },
@@ -46,7 +54,7 @@ impl Unreserved<'_> {
             unknown: self.unknown(view),
             advice: self.advice(view),
             detail: Detail {
-                first_seen: !self.answer.is_news,
+                first_seen: !self.answer.is_news || self.successor.is_some(),
                 due: Some(since),
                 ..Detail::default()
             },
@@ -76,7 +84,10 @@ impl Unreserved<'_> {
                 self.allocator.at,
             ));
         }
-        let stores = joined(self.answer.stores.iter().map(|path| path.display()));
+        let stores = match self.store.filter(|_| self.successor.is_some()) {
+            Some(store) => store.display().to_string(),
+            None => joined(self.answer.stores.iter().map(|path| path.display())),
+        };
         let claim = match self.holder {
             None => format!("{address} is free in {stores}"),
             Some(holder) => format!(
@@ -91,19 +102,46 @@ impl Unreserved<'_> {
         };
         let source = self.kind.as_str();
         claims.push(evidence(claim, source, self.known.asked()));
+        claims.extend(self.renamed());
         claims
+    }
+
+    /// What shows that the pod's network was another: its store has the address.
+    fn renamed(&self) -> Option<Evidence> {
+        let network = &self.successor?.network.name;
+        let old = self.answer.holder.as_ref();
+        let old = old.filter(|old| self.entry.sandbox.has_container(&old.container_id))?;
+        let claim = format!(
+            "its network was renamed or changed: {} has the reservation, and new pods get IPs of \
+             network {network}",
+            old.path.display()
+        );
+        Some(evidence(claim, self.kind.as_str(), self.known.asked()))
     }
 
     fn unknown(&self, view: &View<'_>) -> Vec<String> {
         let address = self.address;
         let mut unknown = Vec::new();
         let id = self.entry.sandbox.id.as_deref().unwrap_or_default();
-        if view.model.calls.of_container(id).next().is_none() {
+        if let Some(Successor {
+            network,
+            is_same_link: false,
+        }) = self.successor
+        {
+            unknown.push(format!(
+                "whether pods of network {} are on the same link as this one: what it plugs them \
+                 into is not known",
+                network.name
+            ));
+        }
+        if self.successor.is_none() && view.model.calls.of_container(id).next().is_none() {
             unknown.push(String::from(
                 "whether a CNI DEL has freed it: no call of this sandbox was seen (trace sees them)",
             ));
         }
-        if !self.answer.is_news {
+        if let Some(Successor { network, .. }) = self.successor {
+            unknown.push(format!("since when new pods get IPs of {}", network.name));
+        } else if !self.answer.is_news {
             unknown.push(format!("since when {address} is not reserved for this pod"));
         }
         if self.holder.is_none() && !self.can_give {
@@ -133,8 +171,17 @@ impl Unreserved<'_> {
         let explain = Command::new("node-tracer explain").word(self.address.to_string());
         let explain = commented(explain, "it must be reserved for the pod that has it");
         if let Some(restore) = self.restore() {
-            let says = "puts its file back, unless there is one by now";
-            return vec![commented(restore, says), explain];
+            let says = match self.successor {
+                None => "puts its file back, unless there is one by now",
+                Some(_) => "reserves it there, too, unless there is a file by now",
+            };
+            let drain = self.successor.map(|_| {
+                String::from(
+                    "where many pods are like that, drain the node: new sandboxes reserve there",
+                )
+            });
+            let steps = [commented(restore, says)].into_iter();
+            return steps.chain(drain).chain([explain]).collect();
         }
         let mut advice = vec![cordon(view)];
         let pod = pod_of(view.model, self.entry);
@@ -163,6 +210,13 @@ impl Unreserved<'_> {
         let is_plain = store.to_str().is_some_and(|text| text.chars().all(plain));
         let file = store.join(self.address.to_string());
         let (file, lock) = (shell_word(&file), shell_word(&store.join("lock")));
-        is_plain.then(|| format!("flock {lock} sh -Cc 'printf \"{id}\\r\\n{DEFAULT}\" > {file}'"))
+        let is_there = self.answer.stores.iter().any(|path| path == store);
+        let make = match is_there {
+            true => String::new(),
+            // host-local makes it for the first pod.
+            false => format!("mkdir -p {} && ", shell_word(store)),
+        };
+        is_plain
+            .then(|| format!("{make}flock {lock} sh -Cc 'printf \"{id}\\r\\n{DEFAULT}\" > {file}'"))
     }
 }

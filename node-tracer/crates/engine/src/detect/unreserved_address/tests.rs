@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use crate::testing::Node;
 use event::{
-    Attachment, Event, Network, Range, RuntimeSandbox, What,
+    Attachment, Device, Event, Network, Range, RuntimeSandbox, What,
     finding::{Rule, Severity, State},
     testing::*,
 };
@@ -59,12 +59,17 @@ fn attached(ifname: &str) -> Event {
 }
 
 fn networks(ipam: &str) -> Event {
+    configured(3, &[podnet(ipam)])
+}
+
+fn podnet(ipam: &str) -> Network {
     let [first, last] = [ip(1), ip(250)];
-    let network = Network {
+    Network {
         file: PathBuf::from("/etc/cni/net.d/10.conflist"),
         name: String::from("podnet"),
         plugin: String::from("bridge"),
         ipam: Some(ipam.to_owned()),
+        device: None,
         store: (ipam == "host-local").then(|| PathBuf::from(STORE)),
         ranges: vec![Range {
             set: 0,
@@ -73,14 +78,11 @@ fn networks(ipam: &str) -> Event {
             last,
             gateway: None,
         }],
-    };
-    at(
-        3,
-        What::NetworksListed {
-            networks: vec![network],
-            unread: Vec::new(),
-        },
-    )
+    }
+}
+
+fn configured(seconds: i64, networks: &[Network]) -> Event {
+    event::testing::networks(seconds, networks)
 }
 
 /// What the stores say of the pod's address.
@@ -216,4 +218,113 @@ fn a_second_networks_interface_is_not_judged() {
     let mut story = running();
     story[3] = attached("net1");
     assert!(is_quiet(&with(story, answered(10, STORE, None))));
+}
+
+const NEW_STORE: &str = "/var/lib/cni/networks/newnet";
+
+/// A network of another name, which plugs pods into a bridge.
+fn newnet(bridge: &str) -> Network {
+    Network {
+        file: PathBuf::from("/etc/cni/net.d/05-newnet.conflist"),
+        name: String::from("newnet"),
+        device: Some(bridge.to_owned()),
+        store: Some(PathBuf::from(NEW_STORE)),
+        ..podnet("host-local")
+    }
+}
+
+/// The pod is on the bridge cni0, its address is reserved in its own network's store,
+/// and these networks are configured by now.
+fn reconfigured(networks: &[Network]) -> Vec<Event> {
+    let bridge = |index, name: &str| Device {
+        index,
+        name: name.to_owned(),
+        kind: Some(String::from("bridge")),
+        ..Device::default()
+    };
+    let end = Device {
+        master: Some(7),
+        ..veth(9, "veth1", 3)
+    };
+    let hosts = [bridge(7, "cni0"), bridge(8, "br1"), end];
+    let mut story = running();
+    story.extend([
+        devices(4, 100, &[veth(3, "eth0", 9)], &[], &[]),
+        devices(4, 1, &hosts, &[], &[]),
+        answered(10, STORE, Some("a")),
+        configured(20, networks),
+    ]);
+    story
+}
+
+#[test]
+fn what_the_network_in_use_can_give_out_on_the_same_link_is_critical_whoever_gave_it() {
+    let told = |networks: &[Network]| Node::of(&reconfigured(networks)).of_rule(30, UNRESERVED);
+    // Renamed; and beside the old one, in the file that is in use.
+    for networks in [
+        &[newnet("cni0")][..],
+        &[newnet("cni0"), podnet("host-local")],
+    ] {
+        let found = told(networks).pop().expect("it can be given out").0;
+        assert_eq!(found.severity, Severity::Critical);
+        assert_eq!((found.since, found.detail.due), (s(20), Some(s(20))));
+        let claims: Vec<_> = found.evidence.iter().map(|it| it.claim.as_str()).collect();
+        let free = format!("{} is free in {NEW_STORE}", ip(5));
+        assert!(claims.contains(&free.as_str()), "{claims:#?}");
+        let renamed = |claim: &&str| claim.contains("renamed or changed") && claim.contains(STORE);
+        assert!(claims.iter().any(renamed), "{claims:#?}");
+        let file = format!("{NEW_STORE}/{}", ip(5));
+        let reserves = |step: &String| step.contains("mkdir -p") && step.contains(&file);
+        assert!(found.advice.iter().any(reserves), "{:#?}", found.advice);
+    }
+    let small = Network {
+        ranges: vec![range(100, 250)],
+        ..newnet("cni0")
+    };
+    assert_eq!(told(&[small]), [], "out of its ranges");
+    assert_eq!(told(&[newnet("br1")]), [], "on another bridge");
+    let unused = [podnet("host-local"), newnet("cni0")];
+    assert_eq!(told(&unused), [], "new pods are not attached to it");
+}
+
+#[test]
+fn where_it_is_not_known_what_the_network_in_use_plugs_pods_into_it_is_info() {
+    let other = Network {
+        plugin: String::from("calico"),
+        device: None,
+        ..newnet("")
+    };
+    for network in [other, newnet("br-that-is-not-there")] {
+        let story = reconfigured(&[network]);
+        let (found, _) = Node::of(&story).only(30, UNRESERVED, State::Open);
+        assert_eq!(found.severity, Severity::Info);
+        let asks = |line: &String| line.contains("on the same link");
+        assert!(found.unknown.iter().any(asks), "{:#?}", found.unknown);
+    }
+}
+
+#[test]
+fn the_store_of_the_network_in_use_must_have_been_read_without_it() {
+    let story = reconfigured(&[newnet("cni0")]);
+    let answer = |stores: &[&str], of: &str, id: &str| {
+        let mut event = answered(22, of, Some(id));
+        if let What::Reservation { stores: all, .. } = &mut event.what {
+            *all = stores.iter().map(PathBuf::from).collect();
+        }
+        Node::of(&with(story.clone(), event))
+            .of_rule(40, UNRESERVED)
+            .pop()
+            .map(|(found, _)| found.severity)
+    };
+    let both = [NEW_STORE, STORE];
+    assert_eq!(answer(&both, STORE, "a"), Some(Severity::Critical));
+    assert_eq!(answer(&both, NEW_STORE, "a"), None, "it has it");
+    assert_eq!(answer(&both, NEW_STORE, "b"), Some(Severity::Warning));
+    // The answer names the first that has it, and the other may have it, too.
+    assert_eq!(answer(&[STORE, NEW_STORE], STORE, "a"), None);
+    let unread = What::SourceFailed {
+        source: String::from("host-local"),
+        error: String::from("newnet: input/output error"),
+    };
+    assert!(is_quiet(&with(story, at(22, unread))));
 }

@@ -55,6 +55,7 @@ pub(super) fn incident() -> Node {
                     name: String::from("pods"),
                     plugin: String::from("bridge"),
                     ipam: Some(String::from("host-local")),
+                    device: None,
                     store: Some(PathBuf::from(STORE)),
                     ranges: Vec::new(),
                 }],
