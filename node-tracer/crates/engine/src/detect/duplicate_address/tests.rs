@@ -199,7 +199,7 @@ fn behind_plain_veths(ifname: &str, routes: &[TableRoute], rules: &[PolicyRule])
     story
 }
 
-/// The host's ends of these.
+/// The host-side veths of these.
 const ENDS: [u32; 2] = [101, 201];
 
 fn severity(story: &[Event]) -> Option<Severity> {

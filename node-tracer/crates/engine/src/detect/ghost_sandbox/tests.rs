@@ -530,7 +530,7 @@ fn a_list_shows_that_a_pod_is_gone_if_it_has_pods_of_its_namespace_and_node() {
     for sandboxes in [1, 2, 4] {
         let same = pod("other", OTHER, &[]);
         let is = |pods: &[Pod]| ghosts_of(sandboxes, pods);
-        assert_eq!(is(std::slice::from_ref(&same)), sandboxes as usize);
+        assert_eq!(is(slice::from_ref(&same)), sandboxes as usize);
         assert_eq!(is(&[of_another_namespace()]), 0);
         let elsewhere = Pod {
             node: Some("node-2".into()),
@@ -553,7 +553,7 @@ fn a_list_of_one_namespace_says_nothing_of_a_pod_whose_namespace_is_not_known() 
         ghost(&[&story[..], &[listed(5, pods)]].concat(), 500)
     };
     let other = pod("other", OTHER, &[]);
-    assert!(of(std::slice::from_ref(&other)).is_none());
+    assert!(of(slice::from_ref(&other)).is_none());
     assert!(of(&[other, of_another_namespace()]).is_some());
 }
 

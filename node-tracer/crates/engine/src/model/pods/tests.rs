@@ -136,7 +136,7 @@ fn a_list_of_other_pods_alone_shows_of_none_that_it_is_gone() {
         "another node"
     );
     assert_eq!(
-        gone(&[proxy.clone()]),
+        gone(std::slice::from_ref(&proxy)),
         1,
         "this node has one namespace's alone"
     );
